@@ -1,0 +1,76 @@
+# Each thing is made once and kept until what it is made from changes; a file .done in it says that it is complete.
+# All paths are relative: the folder's own name may hold a space.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint schema docs lock bench clean all-programs demo-programs
+
+VENV := .venv/.done
+SPARK := .tools/jars/spark/.done
+BROKERS := .tools/jars/kafka/.done .tools/jars/elasticmq/.done
+NPM := .tools/npm/.done
+PYTHON := .venv/bin/python
+BENCH := benchmarks/bench_*.py
+# Spark runs on the Java that the set-up found.
+WITH_JAVA := JAVA_HOME="$$(readlink -f .tools/java)"
+# Maven is needed only while there are jars to fetch.
+maven-for = $(if $(filter-out $(wildcard $1),$1),maven)
+
+help: ## shows this
+	@echo "usage: make TARGET [ARGS='more arguments for demo, test or bench'] [BENCH=one.py]"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: all-programs $(VENV) $(SPARK) $(BROKERS) $(NPM) ## makes .venv, and fetches jars and test servers
+	@echo "setup: everything is there"
+
+demo: demo-programs $(VENV) $(SPARK) ## runs everything at once on sample data: no account, no network, no broker
+	@$(WITH_JAVA) .venv/bin/tardis-machine demo $(ARGS)
+
+test: setup ## runs all tests, against real servers, with coverage
+	@$(WITH_JAVA) $(PYTHON) -m pytest --cov $(ARGS)
+
+lint: $(VENV) ## checks style, types, import rules, the schema and what is generated
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy --strict
+	.venv/bin/lint-imports --no-logo
+	scripts/schema check
+	scripts/docs check
+
+schema: $(VENV) ## formats and checks the Protobuf schema, and generates code from it
+	scripts/schema generate
+
+docs: $(VENV) ## generates the documentation of the settings
+	scripts/docs generate
+
+lock: .tools/java/bin/java ## writes the lock files again, after a change in pyproject.toml or tools/
+	@scripts/lock
+
+bench: setup ## measures against raw limits and against the Node library
+	@for bench in $(BENCH); do echo "bench: $$bench"; $(WITH_JAVA) $(PYTHON) "$$bench" $(ARGS); done
+
+clean: ## removes all that was made or fetched
+	@rm -rf .venv .tools .demo .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+all-programs:
+	@scripts/setup programs java node redis $(call maven-for,$(SPARK) $(BROKERS))
+
+demo-programs:
+	@scripts/setup programs java $(call maven-for,$(SPARK))
+
+$(VENV): requirements.lock pyproject.toml scripts/setup
+	@scripts/setup venv
+	@touch $@
+
+.tools/java/bin/java:
+	@scripts/setup java
+
+.tools/jars/%/.done: tools/jars.lock scripts/jars | .tools/java/bin/java
+	@scripts/jars fetch $*
+	@touch $@
+
+$(NPM): tools/npm/package.json tools/npm/package-lock.json scripts/setup
+	@scripts/setup npm
+	@touch $@

@@ -1,0 +1,1 @@
+"""Real servers for tests, each a process of its own on a free port."""
