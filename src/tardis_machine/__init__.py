@@ -1,0 +1,41 @@
+"""tardis-machine: replays tick-level crypto market history and streams live data, raw or normalized, to clients and event buses.
+
+The names below are the public interface; everything else may change. They are loaded when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .app import TardisMachine
+    from .computed import compute
+    from .merger import combine
+    from .messages import to_json
+    from .normalizer import Normalizer
+    from .replays import replay, replay_normalized
+
+__all__ = ["Normalizer", "TardisMachine", "__version__", "combine", "compute", "replay", "replay_normalized", "to_json"]
+
+_HOMES = {
+    "Normalizer": "normalizer",
+    "TardisMachine": "app",
+    "combine": "merger",
+    "compute": "computed",
+    "replay": "replays",
+    "replay_normalized": "replays",
+    "to_json": "messages",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,9 @@
+"""`python -m tardis_machine` is the program too."""
+
+from __future__ import annotations
+
+import sys
+
+from .cli import main
+
+sys.exit(main())
