@@ -1,0 +1,152 @@
+"""The options that every event bus has, generated once for each prefix.
+
+Invariant: they are spelled with the bus's prefix and its own word for a destination, and mean the same for all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from ..settings import (
+    Option,
+    Refused,
+    ValueParser,
+    duration,
+    duration_ms,
+    integer,
+    items,
+    pairs,
+    path,
+    size_bytes,
+    state_dir,
+    text,
+)
+from .payload_case import parse_payload_case
+
+__all__ = ["DEFAULT_KEY_TEMPLATE", "PLACEHOLDERS", "RESERVED_HEADERS", "common_bus_options", "template"]
+
+DEFAULT_KEY_TEMPLATE = "{{exchange}}|{{symbol}}|{{payloadCase}}"
+
+PLACEHOLDERS = ("exchange", "symbol", "payloadCase", "dataType", "source", "origin")
+"""What a template may hold in double braces, beside `meta.NAME`."""
+
+RESERVED_HEADERS = ("payloadCase", "dataType", "eventId")
+"""Headers that every record carries; static ones may not take their names."""
+
+_PLACEHOLDER = re.compile(r"\{\{\s*(.*?)\s*\}\}")
+
+
+def _read_payload_case(given: str) -> str:
+    try:
+        return parse_payload_case(given)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+
+
+def _read_destination(given: str) -> str:
+    if not given:
+        raise Refused("a payload case is routed to an empty name")
+    return given
+
+
+def _read_header_name(given: str) -> str:
+    if given.lower() in (name.lower() for name in RESERVED_HEADERS):
+        raise Refused(f"{given!r} can't be set, as {', '.join(RESERVED_HEADERS)} are written on every record")
+    return given
+
+
+def _read_template(given: str) -> str:
+    if not given.strip():
+        raise ValueError
+    for name in _PLACEHOLDER.findall(given):
+        if name not in PLACEHOLDERS and not re.fullmatch(r"meta\.[\w.-]+", name):
+            known = ", ".join(f"{{{{{known}}}}}" for known in PLACEHOLDERS)
+            raise Refused(f"{{{{{name}}}}} is no placeholder; it takes {known} and {{{{meta.NAME}}}}")
+    rest = _PLACEHOLDER.sub("", given)
+    if "{{" in rest or "}}" in rest:
+        raise Refused("double braces do not match")
+    return given
+
+
+template: ValueParser[str] = ValueParser(_read_template, "text with {{placeholders}}", "TEMPLATE")
+"""Text with placeholders, all of them known."""
+
+_payload_cases = items(_read_payload_case, takes="payload cases with commas between them", metavar="CASE,…")
+
+
+def common_bus_options(
+    prefix: str,
+    *,
+    destination: Literal["topic", "stream", "subject", "queue", "dir"],
+    key_option: str | None = "key-template",
+    destination_template: str | None = None,
+    headers_option: str = "static-headers",
+    aliases: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    max_batch_size: int = 500,
+    max_batch_size_limit: int | None = None,
+    max_batch_delay_ms: int = 100,
+) -> tuple[Option, ...]:
+    """What every bus takes, as `--{prefix}-…`.
+
+    `key_option` and `destination_template` are the names of its templates (`partition-key-template`; `stream-template`), None
+    where it has no such thing. `aliases` maps an option to further spellings, all without prefix. Whatever they are called,
+    `Settings.for_bus` gives them as routing, include_payloads, key_template, destination_template, static_headers,
+    meta_headers_prefix, max_batch_size, max_batch_delay_ms, queue_max_bytes, overflow, block_timeout, max_retries,
+    retry_backoff_ms, retry_backoff_max_ms, oversize and dead_letter_dir.
+    """
+
+    def option(name: str, help_: str, *, key: str = "", **fields: Any) -> Option:
+        also = tuple(f"{prefix}-{alias}" for alias in aliases.get(name, ()))
+        return Option(name=f"{prefix}-{name}", help=help_, group=prefix, aliases=also, key=key, **fields)
+
+    place = "folder" if destination == "dir" else destination
+    routing = pairs(
+        name=_read_payload_case,
+        value=_read_destination,
+        takes=f"payload case and {place} with commas between them, such as trade:trades,bookChange:books",
+    )
+    templates = []
+    if key_option is not None:
+        help_ = "Key of a record; records of one key stay in order"
+        templates.append(option(key_option, help_, parse=template, default=DEFAULT_KEY_TEMPLATE, key="key_template"))
+    if destination_template is not None:
+        help_ = f"Template of the {place} for what routing does not name; by default the base {place}"
+        templates.append(option(destination_template, help_, parse=template, key="destination_template"))
+    return (
+        option(
+            f"{destination}-routing",
+            f"Payload case to {place}; the rest goes to the base one",
+            parse=routing,
+            key="routing",
+        ),
+        option("include-payloads", "Payload cases to publish; the rest is dropped before it is encoded", parse=_payload_cases),
+        *templates,
+        option(headers_option, "Constant metadata on every record", parse=pairs(name=_read_header_name), key="static_headers"),
+        option(
+            "meta-headers-prefix",
+            "Puts the request's metadata into headers too, with this prefix",
+            parse=text(),
+            metavar="PREFIX",
+        ),
+        option("max-batch-size", "Records in a batch", parse=integer(1, max_batch_size_limit), default=max_batch_size),
+        option(
+            "max-batch-delay-ms", "Age at which a batch is sent though not full", parse=duration_ms(), default=max_batch_delay_ms
+        ),
+        option("queue-max-bytes", "Bound of the queue in memory", parse=size_bytes(1), default=64 * 1024**2),
+        option("overflow", "What a full queue does", choices=("spool", "block", "drop"), default="spool"),
+        option("block-timeout", "How long overflow=block holds up a response", parse=duration(), default=5.0),
+        option("max-retries", "Tries after the first for what is transient", parse=integer(0), default=10),
+        option("retry-backoff-ms", "Pause before the first retry; doubles, with jitter", parse=duration_ms(1), default=100),
+        option("retry-backoff-max-ms", "Longest pause between retries", parse=duration_ms(1), default=30_000),
+        option("oversize", "A record past the limit of the bus", choices=("dead-letter", "split", "fail"), default="dead-letter"),
+        option(
+            "dead-letter-dir",
+            "Where what can't be delivered is kept",
+            parse=path,
+            default=lambda environ: state_dir(environ) / "dead-letter" / prefix,
+            default_text=f"{{state}}/dead-letter/{prefix}",
+        ),
+    )

@@ -1,0 +1,234 @@
+"""The commands, and the options that are not of a bus. Adding a command, or an option, is one entry here.
+
+Invariant: a command's function is named, not imported; it takes the resolved settings and returns the exit code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+
+from .option import Option
+from .values import duration, integer, path, size_bytes, switch, text, url
+
+__all__ = ["COMMANDS", "CONFIG_OPTION", "Command", "all_options", "state_dir"]
+
+HISTORY_API_URL = "https://api.tardis.dev/v1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command of the program."""
+
+    name: str
+    target: str
+    """`module:function`, imported when the command runs."""
+    help: str
+    declared: tuple[Option | str, ...]
+    """Its options; `module:NAME` is a tuple of them that stands beside the code that reads them."""
+    takes_buses: bool = False
+    """The options of every event bus belong to it too."""
+
+    @cached_property
+    def options(self) -> tuple[Option, ...]:
+        """What it takes, without the options of the buses."""
+        return tuple(option for declared in self.declared for option in _load(declared))
+
+
+def _load(declared: Option | str) -> tuple[Option, ...]:
+    if isinstance(declared, Option):
+        return (declared,)
+    module, _, name = declared.partition(":")
+    options: tuple[Option, ...] = getattr(import_module(module), name)
+    return options
+
+
+def state_dir(environ: Mapping[str, str]) -> Path:
+    """Where the user's programs keep what must survive them."""
+    base = environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path("~/.local/state").expanduser()) / "tardis-machine"
+
+
+def _cores(_environ: Mapping[str, str]) -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cache_dir(_environ: Mapping[str, str]) -> Path:
+    from tempfile import gettempdir
+
+    return Path(gettempdir()) / ".tardis-cache"
+
+
+CONFIG_OPTION = Option(
+    name="config", help="TOML file with any of these options", group="general", parse=path, metavar="FILE.toml"
+)
+
+GENERAL = (
+    CONFIG_OPTION,
+    Option(name="log-format", help="How log lines are written", group="general", choices=("text", "json"), default="text"),
+    Option(
+        name="log-level",
+        help="The least important lines to log",
+        group="general",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+    ),
+    Option(
+        name="debug", help="Logs everything, and prints the traceback of an error", group="general", parse=switch, default=False
+    ),
+)
+
+HISTORY = (
+    Option(name="api-key", help="Key of the history API", group="history", parse=text(), metavar="KEY", secret=True),
+    Option(name="api-url", help="Base of the history API", group="history", parse=url("http", "https"), default=HISTORY_API_URL),
+    Option(
+        name="cache-dir",
+        help="Where fetched history is kept",
+        group="history",
+        parse=path,
+        default=_cache_dir,
+        default_text="{temp}/.tardis-cache",
+    ),
+    Option(name="clear-cache", help="Empties the cache at start", group="history", parse=switch, default=False),
+)
+
+SERVER = (
+    Option(name="host", help="Address to listen on", group="server", parse=text(), metavar="HOST", default="127.0.0.1"),
+    Option(
+        name="port",
+        help="Port of HTTP; WebSocket is on it too, and on the next one",
+        group="server",
+        parse=integer(0, 65534, "PORT"),
+        default=8000,
+        variables=("PORT",),
+    ),
+    Option(
+        name="auth-token",
+        help="Token that clients must send (Authorization: Bearer …); without it, anyone who reaches the port is served",
+        group="server",
+        parse=text(),
+        metavar="TOKEN",
+        secret=True,
+    ),
+    Option(
+        name="workers",
+        help="Processes that normalize; 0 normalizes in the server itself, for debugging",
+        group="server",
+        parse=integer(0, 1024),
+        default=_cores,
+        default_text="the number of cores",
+    ),
+    Option(
+        name="cluster-mode",
+        help="Accepted from older configurations, and ignored: see workers",
+        group="server",
+        parse=switch,
+        default=False,
+    ),
+    Option(name="shutdown-timeout", help="How long a drain may take", group="server", parse=duration(), default=30.0),
+)
+
+PUBLISHER = (
+    Option(
+        name="spool-dir",
+        help="Where events wait on disk, a folder for each bus",
+        group="publisher",
+        parse=path,
+        default=lambda environ: state_dir(environ) / "spool",
+        default_text="{state}/spool",
+    ),
+    Option(
+        name="spool-max-bytes", help="Bound of the spool of one bus", group="publisher", parse=size_bytes(1), default=4 * 1024**3
+    ),
+    Option(
+        name="spool-mode",
+        help="What goes to disk: what the queue can't hold, or every event before it is sent",
+        group="publisher",
+        choices=("overflow", "always"),
+        default="overflow",
+    ),
+    Option(
+        name="book-changes",
+        help="One event for each book change message, or for each of its levels",
+        group="publisher",
+        choices=("message", "level"),
+        default="message",
+    ),
+)
+
+LAKE = "tardis_machine.lakehouse.options:LAKE_OPTIONS"
+
+EXCHANGES = (Option(name="format", help="How to print the list", group="exchanges", choices=("table", "json"), default="table"),)
+
+DEMO = (
+    Option(name="demo-dir", help="Where the demo keeps its data", group="demo", parse=path, default=Path(".demo")),
+    Option(
+        name="demo-real",
+        help="Uses real history; the first day of a month is free, and that is what the demo asks for",
+        group="demo",
+        parse=switch,
+        default=False,
+    ),
+    Option(name="demo-minutes", help="Minutes of sample history", group="demo", parse=integer(1, 1440), default=10),
+    Option(name="demo-seed", help="Seed of the sample market", group="demo", parse=integer(0), default=1),
+)
+
+CONFIG = (
+    Option(name="docs", help="Prints the table of all options in Markdown instead", group="config", parse=switch, default=False),
+)
+
+SERVE = Command(
+    name="serve",
+    target="tardis_machine.app:serve",
+    help="Serve HTTP and WebSocket, and publish to the buses that are on (what no command means)",
+    declared=(*GENERAL, *SERVER, *HISTORY, *PUBLISHER),
+    takes_buses=True,
+)
+
+COMMANDS: Mapping[str, Command] = {
+    command.name: command
+    for command in (
+        SERVE,
+        Command(
+            name="lake ingest",
+            target="tardis_machine.lakehouse.jobs:ingest",
+            help="Take a bus into the lake",
+            declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:INGEST_OPTIONS"),
+            takes_buses=True,
+        ),
+        Command(
+            name="lake sql",
+            target="tardis_machine.lakehouse.sql:run",
+            help="Ask the lake",
+            declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:SQL_OPTIONS"),
+        ),
+        Command(
+            name="exchanges",
+            target="tardis_machine.exchange_list:run",
+            help="List what is supported",
+            declared=(*GENERAL, *EXCHANGES),
+        ),
+        Command(
+            name="demo",
+            target="tardis_machine.demo:run",
+            help="Run everything at once on sample data: no account, no network, no broker",
+            declared=(*GENERAL, *HISTORY, LAKE, *DEMO),
+        ),
+        Command(
+            name="config",
+            target="tardis_machine.settings.report:run",
+            help="Print what is in force and where each value came from",
+            declared=(*SERVE.declared, LAKE, *CONFIG),
+            takes_buses=True,
+        ),
+    )
+}
+
+
+def all_options() -> tuple[Option, ...]:
+    """Every option of every command once, without those of the buses."""
+    return tuple(dict.fromkeys(option for command in COMMANDS.values() for option in command.options))

@@ -1,0 +1,169 @@
+"""From what was given on the command line, in the environment, in a TOML file or as keywords to the settings in force.
+
+Invariant: every problem there is comes out in one SettingsError, each named as the user wrote it, and none holds a secret.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..errors import SettingsError
+from .buses import bus_of, bus_options, required_options
+from .catalogue import Catalogue
+from .commands import COMMANDS, CONFIG_OPTION
+from .option import Option, mask, one_of, secrets_in
+from .sources import Given, Source, read_argv, read_environ, read_keywords, read_toml
+
+__all__ = ["Settings", "from_keywords", "resolve"]
+
+_SHOWN_LENGTH = 80
+
+
+class Settings(Mapping[str, Any]):
+    """What is in force: `settings.cache_dir` or `settings["cache_dir"]`, options as Python writes them.
+
+    The options of a bus are there when one of them was given; `for_bus` is the way to them.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Any], sources: Mapping[str, str], options: Sequence[Option], buses: Sequence[str]
+    ) -> None:
+        self._values = dict(values)
+        self._sources = dict(sources)
+        self.options = tuple(options)
+        self.buses = tuple(buses)
+        """The buses that are on."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            raise AttributeError(f"no setting {name!r}") from None
+
+    def __repr__(self) -> str:
+        shown = (f"{option.attribute}={option.show(self[option.attribute])!r}" for option in self.options)
+        return f"Settings({', '.join(shown)})"
+
+    def source(self, name: str) -> str:
+        """Where a value came from, as the user would look for it: `--port`, `TM_PORT`, `port in conf.toml`, `default`."""
+        return self._sources[name]
+
+    def for_bus(self, bus: str) -> dict[str, Any]:
+        """The options of a bus that is on, without its prefix, the common ones under the same names for every bus."""
+        if bus not in self.buses:
+            needed = " and ".join(one_of(tuple(option.flag for option in options)) for options in required_options(bus))
+            raise SettingsError([f"the {bus} bus is off, and needs {needed}"])
+        return {
+            option.key or option.name.removeprefix(f"{bus}-").replace("-", "_"): self[option.attribute]
+            for option in bus_options(bus)
+        }
+
+    def secrets(self) -> list[str]:
+        """The texts that no output may hold."""
+        found: list[str] = []
+        for option in self.options:
+            value = self[option.attribute]
+            if value is not None:
+                found.extend([option.text_of(value)] if option.secret else secrets_in(option.text_of(value)))
+        return found
+
+
+def resolve(argv: Sequence[str], environ: Mapping[str, str] | None = None, *, command: str = "serve") -> Settings:
+    """The settings of a command: the command line beats the environment, which beats the file, which beats defaults.
+
+    Without `environ` it is the process's own.
+    """
+    environ = os.environ if environ is None else environ
+    catalogue = Catalogue(COMMANDS[command])
+    problems: list[str] = []
+    from_argv, from_environ, from_file = (Source(catalogue, problems) for _ in range(3))
+    read_argv(argv, from_argv)
+    read_environ(environ, from_environ)
+    config = from_argv.given.get(CONFIG_OPTION.name) or from_environ.given.get(CONFIG_OPTION.name)
+    if config is not None:
+        read_toml(config, from_file)
+    return _settle({**from_file.given, **from_environ.given, **from_argv.given}, catalogue, environ, problems)
+
+
+def from_keywords(keywords: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings of the server from keyword arguments; the environment serves only to find default folders."""
+    environ = os.environ if environ is None else environ
+    catalogue = Catalogue(COMMANDS["serve"])
+    source = Source(catalogue, [])
+    read_keywords(keywords, source)
+    return _settle(source.given, catalogue, environ, source.problems)
+
+
+def _settle(given: Mapping[str, Given], catalogue: Catalogue, environ: Mapping[str, str], problems: list[str]) -> Settings:
+    buses = [bus for bus in catalogue.loaded_buses if _is_on(bus, given, catalogue, problems)]
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for option in catalogue.options:
+        found = given.get(option.name)
+        if found is not None:
+            values[option.attribute] = _read(found, problems)
+            sources[option.attribute] = found.spelling
+        elif option.required:
+            problems.append(f"{option.flag} is not given, and takes {option.takes}")
+        else:
+            values[option.attribute] = option.resolve_default(environ)
+            sources[option.attribute] = "default"
+    if problems:
+        raise SettingsError(problems)
+    return Settings(values, sources, catalogue.options, buses)
+
+
+def _is_on(bus: str, given: Mapping[str, Given], catalogue: Catalogue, problems: list[str]) -> bool:
+    """Whether all that a bus needs is given; some of it, or other options of the bus alone, is a problem."""
+    mine = [found for found in given.values() if bus_of(found.option.name) == bus]
+    if not mine:
+        return False
+    meant = given.keys() | catalogue.suggested
+    required = required_options(bus)
+    missing = [options for options in required if not any(option.name in meant for option in options)]
+    if missing:
+        known = {option.name for options in required for option in options}
+        witness = next((found for found in mine if found.option.name in known), mine[0])
+        names = " and ".join(one_of(tuple(witness.spell(option) for option in options)) for options in missing)
+        verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        problems.append(f"{names} {verb} not given, though {witness.spelling} is, and the {bus} bus is off without {them}")
+    return not missing
+
+
+def _read(given: Given, problems: list[str]) -> Any:
+    """The value, or a problem and None."""
+    option = given.option
+    values: list[Any] = []
+    for value in given.values:
+        try:
+            text = value if isinstance(value, str) else option.text_of(value)
+        except TypeError as error:
+            problems.append(f"{given.spelling} got {error}, but takes {option.takes}")
+            continue
+        try:
+            values.append(option.read(text))
+        except ValueError as error:
+            problems.append(f"{given.spelling} got {_describe(option, text, error)}")
+    if len(values) > 1:
+        return {name: item for value in values for name, item in value.items()}
+    return values[0] if values else None
+
+
+def _describe(option: Option, text: str, error: ValueError) -> str:
+    """What an option got, and what it takes."""
+    shown = option.show_text(text)
+    shown = shown if len(shown) <= _SHOWN_LENGTH else f"{shown[:_SHOWN_LENGTH]}…"
+    got = "a value that is not shown" if option.secret else repr(shown)
+    message = mask(str(error).replace(text, "***") if option.secret and text else str(error))
+    return f"{got}, but {message}" if message.startswith("takes ") else f"{got}: {message}"

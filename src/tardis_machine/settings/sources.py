@@ -1,0 +1,263 @@
+"""Where settings come from: argv, environment, TOML, keywords. Each is read into what it gives, by option.
+
+Invariant: a reader judges names, never values; what it can't place becomes a problem, and the value beside it is not repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .buses import BUS_MODULES, bus_of
+from .catalogue import Catalogue
+from .commands import COMMANDS, CONFIG_OPTION, all_options
+from .option import Option, one_of
+
+__all__ = ["Given", "Source", "read_argv", "read_environ", "read_keywords", "read_toml"]
+
+Spell = Callable[[Option], str]
+"""How a user writes an option in one place."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """One option in one source."""
+
+    option: Option
+    spelling: str
+    """The option as the user wrote it."""
+    spell: Spell
+    """How the user would write another option there."""
+    values: list[object]
+    """Texts, or what TOML or Python hold; more than one only where an option may be repeated."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one source gives, and what is wrong with it."""
+
+    catalogue: Catalogue
+    problems: list[str]
+    given: dict[str, Given] = field(default_factory=dict)
+    """By the option's name."""
+
+    def give(self, option: Option, spelling: str, spell: Spell, value: object) -> None:
+        """Takes an option; a second time it replaces the first, or adds to it where it may be repeated."""
+        before = self.given[option.name].values if option.repeated and option.name in self.given else []
+        self.given[option.name] = Given(option, spelling, spell, [*before, value])
+
+    def give_once(self, option: Option, spelling: str, spell: Spell, value: object) -> None:
+        """Takes an option that can't be given twice."""
+        if option.name in self.given:
+            self.problems.append(f"{spelling} and {self.given[option.name].spelling} are the same setting, given twice")
+        else:
+            self.give(option, spelling, spell, value)
+
+    def refuse(self, spelling: str, name: str, spell: Spell) -> None:
+        """A name that is no option's."""
+        self.problems.append(f"{spelling} is not a setting{self.catalogue.suggest(name, spell)}")
+
+
+def _as_flag(option: Option) -> str:
+    return option.flag
+
+
+def _as_variable(option: Option) -> str:
+    return option.variable
+
+
+def _as_keyword(option: Option) -> str:
+    return option.attribute
+
+
+def read_argv(argv: Sequence[str], source: Source) -> None:
+    """Flags and arguments: `--name value`, `--name=value`, `--switch`, `--no-switch`, `--switch=false`."""
+    arguments = [option for option in source.catalogue.command.options if option.positional]
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            for rest in words:
+                _read_argument(rest, arguments, source)
+            break
+        if not word.startswith("-") or word == "-":
+            _read_argument(word, arguments, source)
+            continue
+        flag, equals, value = word.partition("=")
+        option, is_negated = _find_flag(flag, source.catalogue)
+        if option is None:
+            source.problems.append(_unknown_flag(flag, source.catalogue))
+            if not equals and words and not words[0].startswith("-"):
+                words.pop(0)  # its value, which may be a secret: not to be reported as a stray argument
+        elif is_negated and equals:
+            source.problems.append(f"{flag} got a value, but takes none")
+        elif option.is_switch and not equals:
+            follows = words.pop(0) if not is_negated and words and words[0] in ("true", "false") else "true"
+            source.give(option, flag, _as_flag, "false" if is_negated else follows)
+        elif equals:
+            source.give(option, flag, _as_flag, value)
+        elif words and not words[0].startswith("--"):
+            source.give(option, flag, _as_flag, words.pop(0))
+        else:
+            source.problems.append(f"{flag} got no value, but takes {option.takes}")
+
+
+def _find_flag(flag: str, catalogue: Catalogue) -> tuple[Option | None, bool]:
+    """The option of a flag, and whether it is switched off."""
+    name = flag.removeprefix("--")
+    option = catalogue.find(name) if name != flag else None
+    if option is not None and not option.positional:
+        return option, False
+    switch = catalogue.find(name.removeprefix("no-")) if flag.startswith("--no-") else None
+    return (switch, True) if switch is not None and switch.is_switch else (None, False)
+
+
+def _unknown_flag(flag: str, catalogue: Catalogue) -> str:
+    name = flag.lstrip("-")
+    message = f"{flag} is not an option of '{catalogue.command.name}'"
+    if catalogue.is_for_others(name):
+        takers = [
+            f"'{command.name}'"
+            for command in COMMANDS.values()
+            if any(name in option.names for option in command.options) or (command.takes_buses and bus_of(name) is not None)
+        ]
+        return f"{message} but of {one_of(tuple(takers))}"
+    return message + catalogue.suggest(name, _as_flag)
+
+
+def _read_argument(word: str, arguments: list[Option], source: Source) -> None:
+    if arguments:
+        option = arguments.pop(0)
+        source.give(option, option.flag, _as_flag, word)
+    elif any(word == name.partition(" ")[0] for name in COMMANDS):
+        source.problems.append(f"{word!r} is a command, and a command comes before its options")
+    else:
+        source.problems.append(f"{word!r} is an argument too many for '{source.catalogue.command.name}'")
+
+
+def read_environ(environ: Mapping[str, str], source: Source) -> None:
+    """`TM_…` variables, then those that an option has beside its own. An empty variable is not given."""
+    catalogue = source.catalogue
+    for variable, value in sorted(environ.items()):
+        if not variable.startswith("TM_") or not value:
+            continue
+        name = variable.removeprefix("TM_").lower().replace("_", "-")
+        option = catalogue.find(name)
+        if option is None or option.positional:
+            if not catalogue.is_for_others(name):
+                source.refuse(variable, name, _as_variable)
+        elif option.name not in source.given or name == option.name:
+            source.given[option.name] = Given(option, variable, _as_variable, [value])
+    for option in catalogue.command.options:
+        for variable in option.variables:
+            if environ.get(variable) and option.name not in source.given:
+                source.give(option, variable, _as_variable, environ[variable])
+
+
+def read_toml(config: Given, source: Source) -> None:
+    """A file: `kafka-brokers = …` and `[kafka] brokers = …` say the same, `port = …` and `[server] port = …` too."""
+    import tomllib
+
+    file = str(config.values[-1])
+    try:
+        document = tomllib.loads(Path(file).expanduser().read_text(encoding="utf-8"))
+    except OSError as error:
+        source.problems.append(f"{config.spelling} got {file!r}, which can't be read: {error.strerror}")
+        return
+    except ValueError as error:
+        source.problems.append(f"{config.spelling} got {file!r}, which is not TOML: {error}")
+        return
+    for key, value in document.items():
+        option = source.catalogue.find(key.replace("_", "-"))
+        if isinstance(value, dict) and (option is None or not option.takes_mapping):
+            for inner, inner_value in value.items():
+                _read_toml_key(file, key, inner, inner_value, source)
+        else:
+            _read_toml_key(file, "", key, value, source)
+
+
+def _read_toml_key(file: str, table: str, key: str, value: object, source: Source) -> None:
+    def spell(option: Option) -> str:
+        return f"{_dotted(option) if table else option.name} in {file}"
+
+    catalogue = source.catalogue
+    spelling = f"{table}.{key} in {file}" if table else f"{key} in {file}"
+    prefix, name = table.replace("_", "-"), key.replace("_", "-")
+    full_name = f"{prefix}-{name}" if table else name
+    option = catalogue.find(full_name)
+    if option is None and table:
+        option = catalogue.find(name)
+        option = option if option is not None and option.table == prefix else None
+    tables = {(known.table, known_name) for known in all_options() for known_name in known.names}
+    if option is CONFIG_OPTION:
+        source.problems.append(f"{spelling} is not read: a file can't name another")
+    elif option is not None and not option.positional:
+        source.give_once(option, spelling, spell, value)
+    elif not catalogue.is_for_others(full_name) and (prefix, name) not in tables:
+        is_group = any(prefix == known_table for known_table, _ in tables)
+        source.refuse(spelling, name if is_group else full_name, spell)
+
+
+def _dotted(option: Option) -> str:
+    """`kafka.brokers` for an option of a bus, `server.port` for another."""
+    return f"{option.table}.{option.name.removeprefix(f'{option.table}-')}"
+
+
+def read_keywords(keywords: Mapping[str, Any], source: Source) -> None:
+    """`api_key=…`, `kafka={"brokers": […]}`, `event_bus={"provider": "kafka", …}` or a list of such. None is not given."""
+    for key, value in keywords.items():
+        if value is None:
+            continue
+        if key == "event_bus":
+            several = isinstance(value, list | tuple)
+            for index, entry in enumerate(value if several else [value]):
+                _read_provider(f"event_bus[{index}]" if several else "event_bus", entry, source)
+        elif key in BUS_MODULES:
+            _read_bus(key, key, value, source)
+        else:
+            _read_keyword(key, value, source)
+
+
+def _read_keyword(key: str, value: object, source: Source) -> None:
+    from difflib import get_close_matches
+
+    option = source.catalogue.find(key.rstrip("_").replace("_", "-"))
+    if option is CONFIG_OPTION:
+        source.problems.append(f"{key} is not read: settings given in Python come from no file")
+    elif option is not None:
+        source.give_once(option, key, _as_keyword, value)
+    elif groups := get_close_matches(key, [*BUS_MODULES, "event_bus"], 1):
+        source.problems.append(f"{key} is not a setting: did you mean {groups[0]}?")
+    else:
+        source.refuse(key, key, _as_keyword)
+
+
+def _read_provider(label: str, entry: object, source: Source) -> None:
+    buses = tuple(BUS_MODULES)
+    if not isinstance(entry, Mapping):
+        got = f"a {type(entry).__name__}"
+        source.problems.append(f"{label} got {got}, but takes a mapping with provider and the options of that bus")
+    elif (provider := entry.get("provider")) not in buses:
+        got = "is not given" if provider is None else f"got {provider!r}"
+        source.problems.append(f"{label}.provider {got}, but takes {one_of(buses)}")
+    else:
+        _read_bus(provider, label, {key: value for key, value in entry.items() if key != "provider"}, source)
+
+
+def _read_bus(bus: str, label: str, options: object, source: Source) -> None:
+    if not isinstance(options, Mapping):
+        source.problems.append(f"{label} got a {type(options).__name__}, but takes a mapping of the options of {bus}")
+        return
+
+    def spell(option: Option) -> str:
+        return f"{label}.{option.name.removeprefix(f'{bus}-').replace('-', '_')}"
+
+    for key, value in options.items():
+        name = f"{bus}-{str(key).replace('_', '-')}"
+        option = source.catalogue.find(name)
+        if option is None:
+            source.refuse(f"{label}.{key}", name, spell)
+        elif value is not None:
+            source.give_once(option, f"{label}.{key}", spell, value)
