@@ -1,0 +1,148 @@
+"""From the compressed bytes of a slice to its lines. Synchronous, made to run in worker processes and threads.
+
+Invariant: what is returned is the whole data of the slice; anything less is a SliceError that names the slice and the cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from gzip import BadGzipFile
+from pathlib import Path
+from typing import cast
+
+import zstandard
+from isal import igzip, isal_zlib
+
+from ..errors import SliceError
+from .slice import Encoding, Slice, to_timestamp
+
+__all__ = ["check_lines", "decompress", "fits", "lines_between", "load_slice", "read_lines", "read_slice", "split_lines"]
+
+_TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z ")
+_EDGE_BYTES = 29
+"""A timestamp and the space after it."""
+
+_NOT_NEWLINE = re.compile(rb"[^\n]")
+
+_gunzip: Callable[[bytes], bytes] = igzip.decompress
+_CORRUPT: tuple[type[Exception], ...] = (zstandard.ZstdError, cast(type[Exception], isal_zlib.error), BadGzipFile)
+
+_FRAME_STEP_BYTES = 64 * 1024
+"""What a zstd decompressor is fed at a time: what it gets past the end of a frame it hands back as a copy."""
+
+
+def read_slice(item: Slice) -> bytes:
+    """All lines of the slice, decompressed; an empty minute is empty."""
+    data = decompress(_read(item), item.encoding, item.name)
+    check_lines(data, item.name)
+    if not item.partial:
+        return data
+    return b"".join([line + b"\n" for line in lines_between(split_lines(data), item.start_us, item.end_us)])
+
+
+def load_slice(item: Slice) -> Slice:
+    """The same slice held in memory, compressed as it was, and known to be whole."""
+    loaded = replace(item, path=None, data=_read(item))
+    read_slice(loaded)
+    return loaded
+
+
+def read_lines(item: Slice) -> list[bytes]:
+    """The lines of the slice: `<timestamp> <message>`, or empty where the recorder lost its connection."""
+    return split_lines(read_slice(item))
+
+
+def split_lines(data: bytes) -> list[bytes]:
+    """Lines without their newline; a last one that lacks it is kept, and so are empty ones."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def lines_between(lines: list[bytes], from_us: int, to_us: int) -> list[bytes]:
+    """Of lines in time order, those recorded in [from_us, to_us); only lines at the edges are looked at.
+
+    An empty line has no time of its own: it goes with the line before it.
+    """
+    # A line is its timestamp and more, so whole lines compare as their timestamps do.
+    low, high = to_timestamp(from_us), to_timestamp(to_us)
+    count = len(lines)
+    start = next((index for index, line in enumerate(lines) if line), count)
+    if start < count and lines[start] < low:
+        while start < count and lines[start] < low:
+            start += 1
+    else:
+        start = 0
+    end = count
+    while end > start and (not lines[end - 1] or lines[end - 1] >= high):
+        end -= 1
+    while end < count and not lines[end]:
+        end += 1
+    return lines[start:end] if start or end < count else lines
+
+
+def fits(data: bytes, from_us: int, to_us: int) -> bool:
+    """Whether decompressed lines lie within [from_us, to_us), by the first and the last of them."""
+    edges = _edges(data)
+    return edges is None or (to_timestamp(from_us) <= edges[0] and edges[1] < to_timestamp(to_us))
+
+
+def decompress(data: bytes, encoding: Encoding, name: str) -> bytes:
+    """The whole data: every frame or member is complete, and checksums are right; `name` names the slice in errors."""
+    if not data:
+        raise SliceError(f"slice {name} is truncated: it has no bytes at all")
+    try:
+        return _unzstd(data) if encoding == "zst" else _gunzip(data)
+    except EOFError:
+        raise SliceError(f"slice {name} is truncated: its {len(data)} bytes end inside of the {encoding} data") from None
+    except _CORRUPT as error:
+        raise SliceError(f"slice {name} is corrupt: {error}") from error
+
+
+def check_lines(data: bytes, name: str) -> None:
+    """Raises when decompressed data are something else than recorded lines, judged by the first and the last of them."""
+    for edge in _edges(data) or ():
+        if not _TIMESTAMP.match(edge):
+            raise SliceError(f"slice {name} is corrupt: a line begins with {edge!r}, not with a timestamp")
+
+
+def _read(item: Slice) -> bytes:
+    if item.path is None:
+        return item.data or b""
+    try:
+        return Path(item.path).read_bytes()
+    except OSError as error:
+        raise SliceError(f"slice {item.name} can't be read from {item.path}: {error.strerror}") from error
+
+
+def _unzstd(data: bytes) -> bytes:
+    """All frames; the one-shot and streaming calls of the library would end quietly after the first or a truncated one."""
+    view = memoryview(data)
+    context = zstandard.ZstdDecompressor()
+    position = 0
+    parts: list[bytes] = []
+    while position < len(view):
+        frame = context.decompressobj()
+        while not frame.eof:
+            step = view[position : position + _FRAME_STEP_BYTES]
+            if not step:
+                raise EOFError
+            parts.append(frame.decompress(step))
+            position += len(step)
+        position -= len(frame.unused_data)
+    return b"".join(parts)
+
+
+def _edges(data: bytes) -> tuple[bytes, bytes] | None:
+    """How the first and the last line that is not empty begin; None when there is none. Copies nothing else, as data is large."""
+    first = _NOT_NEWLINE.search(data)
+    if first is None:
+        return None
+    start, end = first.start(), len(data)
+    while data[end - 1] == ord("\n"):
+        end -= 1
+    last = max(data.rfind(b"\n", 0, end) + 1, start)
+    return data[start : start + _EDGE_BYTES], data[last : last + _EDGE_BYTES]
