@@ -1,0 +1,169 @@
+"""What an event bus is, and what passes through it.
+
+Invariant: an event bus never batches, encodes, orders, retries or spools. It sends a batch and says for each record what became
+of it; the publisher does the rest, once, for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from ..errors import DeliveryError
+
+__all__ = ["Event", "EventBus", "Failure", "Limits", "Record", "Route", "Stream"]
+
+
+class Stream(msgspec.Struct, frozen=True, gc=False):
+    """What all events of one session, exchange, symbol and payload case have in common; routes are computed once for each."""
+
+    session_id: str
+    exchange: str
+    symbol: str
+    payload_case: str
+    data_type: str
+    source: str
+    origin: str
+    meta: Mapping[str, str]
+
+
+class Event(msgspec.Struct, gc=False):
+    """One encoded event, the same for every bus."""
+
+    stream: Stream
+    event_id: bytes
+    value: bytes
+    sequence: int
+    """As in the value: dense from 0 for a session, exchange, symbol and payload case."""
+    local_ts_us: int
+    """As in the value: microseconds since 1970, UTC."""
+
+
+class Route(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """Where one bus sends the events of one stream, and with what around them.
+
+    Compared by identity, and the same object for thousands of records: a bus may keep what it derives from a route (a packed
+    command, a subject's bytes) in a `weakref.WeakKeyDictionary`.
+    """
+
+    destination: str
+    key: str
+    payload_case: str
+    session_id: str
+    headers_before: Sequence[tuple[str, bytes]]
+    """payloadCase and dataType; eventId comes after these. Empty where headers are off."""
+    headers_after: Sequence[tuple[str, bytes]]
+    """Static and meta headers."""
+    has_headers: bool
+    value_suffix: bytes
+    """Where the bus carries no headers: the static ones as meta entries, to be appended to the value (Protobuf merges them)."""
+    overhead_bytes: int
+    """What a record is larger than its event's value: key, headers, suffix."""
+    lane: tuple[str, str]
+    """Destination and key: records of one lane arrive in order."""
+
+
+class Record(msgspec.Struct, gc=False, eq=False):
+    """One event as one bus is to carry it."""
+
+    route: Route
+    event: Event
+
+    @property
+    def destination(self) -> str:
+        """Topic, stream, subject, queue: the bus's own word."""
+        return self.route.destination
+
+    @property
+    def key(self) -> str:
+        """Records of one key, within a destination, stay in order."""
+        return self.route.key
+
+    @property
+    def value(self) -> bytes:
+        """The encoded NormalizedEvent."""
+        return self.event.value + self.route.value_suffix if self.route.value_suffix else self.event.value
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        """payloadCase, dataType and eventId first, then static and meta headers; empty where headers are off."""
+        route = self.route
+        if not route.has_headers:
+            return []
+        return [*route.headers_before, ("eventId", self.event.event_id.hex().encode()), *route.headers_after]
+
+    @property
+    def deduplication_id(self) -> str:
+        """Session and event id: the same for a resend, another for a second replay of the same data."""
+        return f"{self.route.session_id}-{self.event.event_id.hex()}"
+
+    @property
+    def size_bytes(self) -> int:
+        """What limits count: value, key, headers."""
+        return len(self.event.value) + self.route.overhead_bytes
+
+
+class Failure(msgspec.Struct, gc=False):
+    """A record of a batch that was not confirmed; `error` is Transient or Terminal."""
+
+    index: int
+    error: DeliveryError
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What the service takes, and what it promises."""
+
+    batch_records: int
+    batch_bytes: int
+    record_bytes: int
+    keeps_order_in_batch: bool = True
+    """A record that fails takes the later ones of its lane in the same batch with it: none of them is stored before it. Where
+    not, the publisher puts at most one record of a lane in a batch."""
+    concurrent_sends: int = 1
+    """How many `send` may run at once."""
+    keeps_order_across_sends: bool = False
+    """The same promise for sends that run at once, in the order they were started. Where not, no lane is in two of them."""
+    send_timeout_s: float = 30.0
+    """A `send` that takes longer is cancelled and counts as a Transient error."""
+    deduplicates: bool = False
+    """The service drops a resend by its deduplication id."""
+    carries_headers: bool = True
+    """Where not, static headers are put into the event's meta."""
+
+
+class EventBus(Protocol):
+    """One destination system.
+
+    Lifecycle, driven by the publisher alone and on one event loop: `connect` until it succeeds, then any number of `send`, at
+    most `limits.concurrent_sends` at once, then `close` once, also when `connect` never succeeded. After a `send` that raised a
+    Transient error or timed out, and once no other is running, `connect` is called again before the next `send`. `check` is
+    called by `doctor` on a connected bus.
+
+    Errors: a Transient one is tried again, with growing pauses, for as long as it takes. A Terminal one from the first `connect`
+    stops the start; from a later `connect` it is tried again like a Transient one, as events are already waiting. A Terminal one
+    from `send` sends the records it concerns to the dead letters. Any other exception counts as Transient: it may pass. Messages
+    are shown to users and must not hold secrets.
+    """
+
+    name: str
+    """As its options begin: `kafka`."""
+    limits: Limits
+    """Constant from the first `connect` that succeeds; what the service says of itself may be known only then."""
+
+    async def connect(self) -> None:
+        """Opens what `send` needs and verifies destinations; safe to call again, and cheap when all is well."""
+
+    async def check(self) -> Sequence[str]:
+        """Verifies that destinations exist, may be written and are large enough; one sentence for each thing verified."""
+
+    async def send(self, batch: Sequence[Record]) -> Sequence[Failure]:
+        """Sends, and returns when every record is confirmed or has failed; an index in no Failure is confirmed.
+
+        Raises only what concerns the whole batch: a Transient error means that any record may or may not have arrived, a Terminal
+        one that none of them ever will. May be cancelled (hung, shut down): whatever has not left by then must never leave.
+        """
+
+    async def close(self) -> None:
+        """Releases connections; nothing is in flight."""
