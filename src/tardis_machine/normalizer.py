@@ -1,0 +1,137 @@
+"""Raw messages of one exchange to normalized ones: the pure heart of replay and live alike.
+
+Invariant: what comes out depends only on what was fed, in its order; no clock, no I/O. One loop over a batch of lines parses, maps and
+collects, so that what was parsed is still in the processor's cache when it is mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import orjson
+
+from .errors import NormalizeError, OptionsError
+from .exchanges import Mapper, exchange_named, make_mappers
+from .filters import Filter, merge_filters
+from .messages import Disconnect, Message, parse_timestamp_us
+
+__all__ = ["Normalizer", "symbol_filter"]
+
+# `2019-06-01T00:00:28.6190000Z`: the history API's clock, whose seventh digit is finer than any of ours
+_RECORDED_LENGTH = 28
+
+
+class Normalizer:
+    """Normalizes the messages of one connection at a time.
+
+    `at` picks the mappers' version (None: the latest); `realtime` makes checks strict where a live feed can still be mended.
+
+    >>> n = Normalizer("bitmex", ["trade"])
+    >>> [(f.channel, f.symbols) for f in n.filters(["xbtusd"])]
+    [('trade', ['XBTUSD'])]
+    >>> n.feed(b"2019-06-01T00:00:28.6190000Z", b'{"table":"quote","action":"insert","data":[]}')
+    []
+    """
+
+    def __init__(
+        self,
+        exchange: str,
+        data_types: Sequence[str],
+        at: datetime | int | None = None,
+        realtime: bool = False,
+        *,
+        with_disconnects: bool = False,
+    ) -> None:
+        self._exchange = exchange_named(exchange)
+        self._data_types = _checked(data_types, self._exchange.name, self._exchange.data_types)
+        self._realtime = realtime
+        self._with_disconnects = with_disconnects
+        self._decode = self._exchange.decode or orjson.loads
+        self._at_us = int(at.astimezone(UTC).timestamp() * 1_000_000) if isinstance(at, datetime) else at
+        # None between a lost connection and the next message, whose date picks the new mappers.
+        self._mappers: list[Mapper] | None = make_mappers(self._exchange, self._data_types, self._at_us, realtime)
+        # The recorder's clock at the last message; None until there was one.
+        self._last: str | None = None
+
+    @property
+    def exchange(self) -> str:
+        """The exchange's name."""
+        return self._exchange.name
+
+    def filters(self, symbols: Sequence[str] | None = None) -> list[Filter]:
+        """What to ask upstream for, so that `feed` gets what it needs."""
+        mappers = self._mappers or make_mappers(self._exchange, self._data_types, self._at_us, self._realtime)
+        return merge_filters(item for mapper in mappers for item in mapper.filters(symbols))
+
+    def feed(self, local_timestamp: bytes, raw: bytes) -> list[Message]:
+        """The normalized messages of one raw message; raises NormalizeError, which holds what was emitted before it."""
+        return self.feed_lines([local_timestamp + b" " + raw])
+
+    def feed_lines(self, lines: Iterable[bytes]) -> list[Message]:
+        """The normalized messages of recorded lines; an empty line is a lost connection."""
+        out: list[Message] = []
+        extend = out.extend
+        decode = self._decode
+        mappers = self._mappers
+        last = self._last
+        line = b""
+        try:
+            for line in lines:
+                if not line:
+                    self._last = last
+                    extend(self.disconnect())
+                    mappers = None
+                    continue
+                end = line.index(b" ")
+                last = str(line[:26], "ascii") + "Z" if end == _RECORDED_LENGTH else str(line[:end], "ascii")
+                message = decode(line[end + 1 :])
+                if mappers is None:
+                    mappers = self._reconnect(last)
+                for mapper in mappers:
+                    if mapper.accepts(message):
+                        extend(mapper.map(message, last))
+        except Exception as error:
+            raise _normalize_error(self._exchange.name, line, error, out) from error
+        finally:
+            self._last = last
+        return out
+
+    def disconnect(self) -> list[Message]:
+        """The connection was lost: state is forgotten; the message that says so, where asked for and not before the first message."""
+        self._mappers = None
+        if self._with_disconnects and self._last is not None:
+            return [Disconnect(self._exchange.name, self._last)]
+        return []
+
+    def _reconnect(self, local_timestamp: str) -> list[Mapper]:
+        at_us = self._at_us if self._realtime else parse_timestamp_us(local_timestamp)
+        self._mappers = make_mappers(self._exchange, self._data_types, at_us, self._realtime)
+        return self._mappers
+
+
+def _checked(data_types: Sequence[str], exchange: str, known: Sequence[str]) -> list[str]:
+    for name in data_types:
+        if name not in known:
+            raise OptionsError(f"dataTypes: {exchange} has no {name!r}, takes {', '.join(known)}", "dataTypes")
+    return list(data_types)
+
+
+def _normalize_error(exchange: str, line: bytes, error: Exception, emitted: list[Message]) -> NormalizeError:
+    cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    mistake = NormalizeError(
+        f"{exchange} message received at {line[:28].decode('ascii', 'replace')} can't be normalized: {cause}"
+    )
+    mistake.emitted = emitted
+    return mistake
+
+
+def symbol_filter(symbols: Sequence[str] | None, filters: Iterable[Filter]) -> frozenset[str] | None:
+    """The normalized symbols that a request for `symbols` lets through; None: all.
+
+    Upstream can't filter every channel by symbol, and some exchanges spell a symbol otherwise in a channel than in its messages.
+    """
+    if not symbols:
+        return None
+    asked = {symbol for item in filters if isinstance(item.symbols, (list, tuple)) for symbol in item.symbols}
+    return frozenset({*symbols, *(symbol.upper() for symbol in symbols), *asked, *(symbol.upper() for symbol in asked)})
