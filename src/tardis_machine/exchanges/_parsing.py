@@ -1,0 +1,309 @@
+"""Numbers and times of all exchanges, read as JavaScript reads them and returned as messages hold them.
+
+Invariant: whatever an exchange sends, these functions return what the reference would print, and never raise. Only
+`parse_date_us` does, which reads what a user typed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from calendar import monthrange
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import orjson
+
+from ..messages import UNSET, BookLevel, is_calendar_second, js_number, to_json, to_timestamp
+
+__all__ = [
+    "level_rows",
+    "levels",
+    "nonzero_number",
+    "optional_number",
+    "parse_date_us",
+    "text_of",
+    "timestamp_from_expiration",
+    "timestamp_from_ms",
+    "timestamp_from_seconds",
+    "timestamp_from_text",
+    "timestamp_from_us",
+    "to_number",
+    "verbatim",
+]
+
+_parse_json = orjson.loads
+_EXACT = 2**53
+
+
+# --- numbers -----------------------------------------------------------------------------------------------------------------
+
+
+def to_number(value: Any) -> float:
+    """`Number(value)`: text in any form JavaScript takes; "" and null are 0; what is absent or no number is NaN (prints null)."""
+    if type(value) is str:
+        try:
+            number = _parse_json(value)
+        except ValueError:
+            return _parse_number_text(value)
+    else:
+        number = value
+    if type(number) is float:
+        # Most have a fraction, and print as they are.
+        return number if number > 1e-5 and not number.is_integer() else js_number(number)
+    if type(number) is int and -_EXACT < number < _EXACT:
+        return number
+    return _settled(number, value)
+
+
+def _settled(number: Any, value: Any) -> float:
+    """The number that was parsed from a value, in the form that prints as in JavaScript."""
+    if type(number) is float:
+        return js_number(number)
+    if type(number) is int and -_EXACT < number < _EXACT:
+        return number
+    return _parse_number_text(value) if type(value) is str else _convert(value)
+
+
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_PREFIXED = re.compile(r"0(?:[xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)")
+_INFINITY = {"Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf}
+_SPACES = "\t\n\v\f\r \xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000\ufeff"
+
+
+def _parse_number_text(text: str) -> float:
+    text = text.strip(_SPACES)
+    if not text:
+        return 0
+    if _DECIMAL.fullmatch(text):
+        return js_number(float(text))
+    if _PREFIXED.fullmatch(text):
+        return _rounded(int(text, 0))
+    return _INFINITY.get(text, math.nan)
+
+
+def _convert(value: Any) -> float:
+    """The rare kinds: null, true, integers that no double holds, arrays (which JavaScript joins to text), objects."""
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return _rounded(int(value))
+    if isinstance(value, float):
+        return js_number(value)
+    if isinstance(value, list):
+        if not value or value == [None]:
+            return 0
+        return to_number(value[0]) if len(value) == 1 and type(value[0]) is not bool else math.nan
+    return math.nan
+
+
+def _rounded(value: int) -> float:
+    try:
+        return js_number(float(value))
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def verbatim(value: Any) -> Any:
+    """A value that the reference passes on as it is; only a number's type may change, so that it prints as in JavaScript."""
+    kind = type(value)
+    if kind is float:
+        return js_number(value)
+    return _rounded(value) if kind is int and not -_EXACT < value < _EXACT else value
+
+
+def optional_number(value: Any) -> Any:
+    """A number that may be missing: UNSET for what is absent, null, empty or not finite; 0 is a value."""
+    if value is None or value is UNSET or value == "":
+        return UNSET
+    number = to_number(value)
+    return number if type(number) is int or math.isfinite(number) else UNSET
+
+
+def nonzero_number(value: Any) -> Any:
+    """Like `optional_number`, for exchanges that write 0 where they have no value."""
+    number = optional_number(value)
+    return UNSET if number == 0 else number
+
+
+# --- price levels ------------------------------------------------------------------------------------------------------------
+
+
+def levels(pairs: Iterable[Sequence[Any]]) -> list[BookLevel]:
+    """`[[price, amount, …], …]`, of text or numbers, as book levels."""
+    found: list[BookLevel] = []
+    append = found.append
+    for pair in pairs:
+        price, amount = pair[0], pair[1]
+        # As `to_number` does, without a call for each number: this is where most of a book's time goes.
+        try:
+            price = _parse_json(price) if type(price) is str else price
+            amount = _parse_json(amount) if type(amount) is str else amount
+        except ValueError:
+            price, amount = to_number(price), to_number(amount)
+        if type(price) is not float or price <= 1e-5 or price.is_integer():
+            price = _settled(price, pair[0])
+        if type(amount) is not float or amount <= 1e-5 or amount.is_integer():
+            amount = _settled(amount, pair[1])
+        append(BookLevel(price, amount))
+    return found
+
+
+def level_rows(rows: Iterable[Mapping[str, Any]], price: str = "price", amount: str = "size") -> list[BookLevel]:
+    """`[{price: …, size: …}, …]` as book levels; `price` and `amount` say how the exchange names them."""
+    return [BookLevel(to_number(row.get(price, UNSET)), to_number(row.get(amount, UNSET))) for row in rows]
+
+
+# --- times -------------------------------------------------------------------------------------------------------------------
+
+_LAST_MS = 8_640_000_000_000_000  # as far from 1970 as a JavaScript date goes, both ways
+_END_US = _LAST_MS * 1000 + 1000
+
+
+def timestamp_from_ms(value: Any) -> str | None:
+    """`new Date(value)` of milliseconds: the fraction is dropped; None (printed as null) for what is no date."""
+    if type(value) is not int:
+        if type(value) is str:
+            return timestamp_from_text(value)
+        number = value if type(value) is float else _convert(value)
+        if not math.isfinite(number):
+            return None
+        value = int(number)
+    if -_LAST_MS <= value <= _LAST_MS:
+        return to_timestamp(value * 1000, milliseconds=True)
+    return None
+
+
+def timestamp_from_us(value: Any) -> str | None:
+    """A time in microseconds; numbers up to 1e15 can't be that, and are taken as milliseconds."""
+    if type(value) is not int or value >= _EXACT:
+        number = to_number(value)
+        if not math.isfinite(number):
+            return None
+        # Divided as doubles are, which shows past 2**53: some exchanges send nanoseconds.
+        value = int(number / 1000) * 1000 + int(number % 1000) if number > 1e15 else int(number)
+    if value <= 1_000_000_000_000_000:
+        return timestamp_from_ms(value)
+    return to_timestamp(value) if value < _END_US else None
+
+
+def timestamp_from_seconds(value: Any) -> str | None:
+    """A time in seconds with a fraction, as text or number: milliseconds and microseconds are each cut from their own product."""
+    seconds = to_number(value)
+    milliseconds = seconds * 1000.0
+    if not -_LAST_MS <= milliseconds <= _LAST_MS:
+        return None
+    return to_timestamp(int(milliseconds) * 1000 + math.floor(seconds * 1e6) % 1000)
+
+
+def timestamp_from_text(text: Any, micros: bool = False) -> str | None:
+    """`new Date(text)`: three fraction digits, or six where `micros` (text of an unusual length has none to take: 000).
+
+    Text in the usual forms is only cut to length: recorded messages hold little else.
+    """
+    if type(text) is not str:
+        return timestamp_from_ms(text)
+    length = len(text)
+    if (
+        length == 24
+        and not micros
+        and text[19] == "."
+        and text[23] == "Z"
+        and text[20:23].isdecimal()
+        and is_calendar_second(text)
+    ):
+        return text
+    if (
+        length > 24
+        and text[19] == "."
+        and (text[-1] == "Z" or (length == 32 and text[-6:] == "+00:00"))
+        and text[20:26].isdecimal()
+        and is_calendar_second(text)
+    ):
+        if not micros:
+            return text[:23] + "Z"
+        if length == 27:
+            return text
+        if length in _MICROSECOND_LENGTHS:
+            return text[:26] + "Z"
+    instant_us = _parse_instant_us(text)
+    if instant_us is None:
+        return None
+    if not micros:
+        return to_timestamp(instant_us, milliseconds=True)
+    digits = text[23:26] if length in _MICROSECOND_LENGTHS else ""
+    return to_timestamp(instant_us // 1000 * 1000 + (int(digits) if digits.isdecimal() else 0))
+
+
+# The fraction ends in …ssssssZ, …sssssssZ, …sssssssssZ or …ssssss+00:00.
+_MICROSECOND_LENGTHS = frozenset((27, 28, 30, 32))
+
+_DATE = re.compile(
+    r"(?P<year>\d{4}|[+-]\d{6})(?:[-/](?P<month>\d\d?)(?:[-/](?P<day>\d\d?))?)?"
+    r"(?:[Tt ](?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d+))?)?)?"
+    r" ?(?:[Zz]|UTC|GMT|(?P<sign>[+-])(?P<zone_hours>\d\d):?(?P<zone_minutes>\d\d))?",
+    re.ASCII,
+)
+
+
+def _parse_instant_us(text: str, strict: bool = False) -> int | None:
+    """Microseconds since 1970; without a zone the time is UTC. June 31 is July 1, unless `strict`."""
+    match = _DATE.fullmatch(text)
+    if match is None or match["year"] == "-000000":
+        return None
+    year, month, day = int(match["year"]), int(match["month"] or 1), int(match["day"] or 1)
+    hour, minute, second = int(match["hour"] or 0), int(match["minute"] or 0), int(match["second"] or 0)
+    fraction_us = int((match["fraction"] or "").ljust(6, "0")[:6])
+    zone_hours, zone_minutes = int(match["zone_hours"] or 0), int(match["zone_minutes"] or 0)
+    if not (1 <= month <= 12 and 1 <= day <= 31 and minute < 60 and second < 60 and zone_hours < 24 and zone_minutes < 60):
+        return None
+    if hour > 24 or (hour == 24 and (minute or second or fraction_us)):
+        return None
+    cycles, year_of_cycle = divmod(year, 400)
+    if strict and day > monthrange(2000 + year_of_cycle, month)[1]:
+        return None
+    days = date(2000 + year_of_cycle, month, 1).toordinal() - _DAY_1970 + (cycles - 5) * _DAYS_IN_CYCLE + day - 1
+    zone_minutes = (zone_hours * 60 + zone_minutes) * (-1 if match["sign"] == "-" else 1)
+    instant_us = (((days * 24 + hour) * 60 + minute - zone_minutes) * 60 + second) * 1_000_000 + fraction_us
+    return instant_us if -_LAST_MS * 1000 <= instant_us < _END_US else None
+
+
+_DAY_1970 = date(1970, 1, 1).toordinal()
+_DAYS_IN_CYCLE = 146_097  # 400 Gregorian years always have as many days
+
+
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+
+
+def timestamp_from_expiration(text: str) -> str | None:
+    """`8JUN20`, as options are named: they expire at 08:00 UTC."""
+    day, month, year = text[:-5], text[-5:-2], text[-2:]
+    if month not in _MONTHS or not (day.isdecimal() and year.isdecimal()):
+        return None
+    return f"20{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d}T08:00:00.000Z"
+
+
+def parse_date_us(text: str) -> int:
+    """Microseconds since 1970 of a date that a user wrote; without a zone it is UTC.
+
+    >>> parse_date_us("2019-06-01T00:00:01.5+02:00") == parse_date_us("2019-05-31 22:00:01.5")
+    True
+    """
+    instant_us = _parse_instant_us(text, strict=True)
+    if instant_us is None:
+        raise ValueError(f"'{text}' is no date; a date is written like 2019-06-01 or 2019-06-01T12:30:15Z")
+    return instant_us
+
+
+def text_of(value: Any) -> str:
+    """`String(value)`: an id as text, every digit kept; what is absent reads undefined, as it does in JavaScript."""
+    if type(value) is str:
+        return value
+    if type(value) is int:
+        return str(value)
+    if value is UNSET:
+        return "undefined"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "null" if value is None else to_json(js_number(value) if type(value) is float else value).decode()

@@ -1,0 +1,156 @@
+"""Coinbase Exchange. https://docs.cdp.coinbase.com/exchange/docs/websocket-channels
+
+A message names its type: `{"type": "match", "product_id": "BTC-USD", ...}`. Numbers are text. Times have microseconds, and now and
+then are the year 1: then the time before it, or the recorder's, has to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..filters import Filter
+from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade
+from ._contract import Exchange, Json, Mapper, Version
+from ._parsing import text_of, timestamp_from_text, to_number
+
+
+class CoinbaseTradeMapper(Mapper):
+    channels = ("match",)
+
+    def accepts(self, message: Json) -> bool:
+        return message.get("type") == "match"
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
+        yield Trade(
+            message.get("product_id", UNSET),
+            self.exchange,
+            text_of(message.get("trade_id", UNSET)),
+            to_number(message.get("price", UNSET)),
+            to_number(message.get("size", UNSET)),
+            "buy" if message.get("side") == "sell" else "sell",  # theirs is the maker's side
+            timestamp_from_text(message.get("time", UNSET), micros=True),
+            local_timestamp,
+        )
+
+
+def _is_before_1970(timestamp: str | None) -> bool:
+    return timestamp is not None and (timestamp < "1970" or timestamp[0] == "-")
+
+
+class CoinbaseBookChangeMapper(Mapper):
+    channels = ("snapshot", "l2update")
+
+    def __init__(self, exchange: str, realtime: bool = False) -> None:
+        super().__init__(exchange, realtime)
+        # The last time that made sense, by symbol.
+        self._last_timestamps: dict[Any, str | None] = {}
+
+    def accepts(self, message: Json) -> bool:
+        return message.get("type") in ("l2update", "snapshot")
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+        symbol = message.get("product_id", UNSET)
+        if message["type"] == "snapshot":
+            timestamp = timestamp_from_text(message["time"], micros=True) if "time" in message else local_timestamp
+            if _is_before_1970(timestamp):
+                timestamp = local_timestamp
+            bids, asks = _snapshot_levels(message["bids"]), _snapshot_levels(message["asks"])
+            yield BookChange(symbol, self.exchange, True, bids, asks, timestamp, local_timestamp)
+            return
+        timestamp = timestamp_from_text(message.get("time", UNSET), micros=True)
+        if _is_before_1970(timestamp):
+            if symbol not in self._last_timestamps:
+                return
+            timestamp = self._last_timestamps[symbol]
+        else:
+            self._last_timestamps[symbol] = timestamp
+        bids, asks = _changed_levels(message["changes"], "buy"), _changed_levels(message["changes"], "sell")
+        yield BookChange(symbol, self.exchange, False, bids, asks, timestamp, local_timestamp)
+
+
+def _snapshot_levels(levels: Sequence[Sequence[Any]]) -> list[BookLevel]:
+    """Without amounts that can't be: those were seen in snapshots."""
+    pairs = ((to_number(price), to_number(amount)) for price, amount, *_ in levels)
+    return [BookLevel(price, amount) for price, amount in pairs if amount >= 0]
+
+
+def _changed_levels(changes: Sequence[Sequence[Any]], side: str) -> list[BookLevel]:
+    return [BookLevel(to_number(change[1]), to_number(change[2])) for change in changes if change[0] == side]
+
+
+class CoinbaseBookTickerMapper(Mapper):
+    channels = ("ticker",)
+
+    def accepts(self, message: Json) -> bool:
+        return message.get("type") == "ticker"
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
+        timestamp = timestamp_from_text(message["time"], micros=True) if "time" in message else local_timestamp
+        yield BookTicker(
+            message.get("product_id", UNSET),
+            self.exchange,
+            _number_if_there(message, "best_ask_size"),
+            _number_if_there(message, "best_ask"),
+            _number_if_there(message, "best_bid"),
+            _number_if_there(message, "best_bid_size"),
+            local_timestamp if _is_before_1970(timestamp) else timestamp,
+            local_timestamp,
+        )
+
+
+def _number_if_there(message: Json, name: str) -> Any:
+    return to_number(message[name]) if name in message else UNSET
+
+
+# What a client subscribes to, as the channels that the recorder kept of it.
+_RECORDED = {
+    "level2": ("snapshot", "l2update"),
+    "level2_batch": ("snapshot", "l2update"),
+    "matches": ("match", "last_match"),
+    "full": ("received", "open", "done", "match", "change", "full_snapshot"),
+    "ticker": ("ticker",),
+    "ticker_batch": ("ticker",),
+    "rfq_matches": ("rfq_matches",),
+}
+
+
+def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
+    """`{"type": "subscribe", "product_ids": ["BTC-USD"], "channels": ["level2", {"name": "ticker", "product_ids": [...]}]}`."""
+    if message.get("type") != "subscribe":
+        return None
+    filters: list[Filter] = []
+    for entry in message.get("channels", ()):
+        name = entry if isinstance(entry, str) else entry["name"]
+        products = message.get("product_ids") if isinstance(entry, str) else entry.get("product_ids", message.get("product_ids"))
+        # Channels without market data (heartbeat, status) were not recorded.
+        filters.extend(Filter(channel, UNSET if products is None else products) for channel in _RECORDED.get(name, ()))
+    return filters
+
+
+EXCHANGES = (
+    Exchange(
+        name="coinbase",
+        docs="https://docs.cdp.coinbase.com/exchange/docs/websocket-channels",
+        channels=(
+            "match",
+            "subscriptions",
+            "received",
+            "open",
+            "done",
+            "change",
+            "l2update",
+            "ticker",
+            "snapshot",
+            "last_match",
+            "full_snapshot",
+            "rfq_matches",
+        ),
+        mappers={
+            "trade": (Version(CoinbaseTradeMapper),),
+            "book_change": (Version(CoinbaseBookChangeMapper),),
+            "book_ticker": (Version(CoinbaseBookTickerMapper),),
+        },
+        subscriptions=read_subscription,
+    ),
+)

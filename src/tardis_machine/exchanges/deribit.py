@@ -1,0 +1,235 @@
+"""Deribit. https://docs.deribit.com/#subscriptions
+
+A message names its channel: `{"params": {"channel": "book.BTC-PERPETUAL.raw", "data": {...}}}`. Numbers are numbers, times
+milliseconds. One ticker serves futures and options: only options have greeks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..filters import Filter
+from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
+from ._contract import Exchange, Json, Mapper, Version
+from ._parsing import nonzero_number, timestamp_from_expiration, timestamp_from_ms, to_number, verbatim
+from ._state import PendingTickers
+
+
+class DeribitMapper(Mapper):
+    """What all of Deribit's mappers share: channels by the start of their name, and how symbols are spelled."""
+
+    def accepts(self, message: Json) -> bool:
+        return _channel(message).startswith(self.channels)
+
+    def spell_symbol(self, symbol: str) -> str:
+        # The decimal point of a strike is a small d: MATIC_USDC-9MAR24-1d02-C.
+        parts = symbol.split("-")
+        if symbol.endswith(("-C", "-P")) and len(parts) > 2 and "D" in parts[2].upper():
+            parts[2] = parts[2].replace("D", "d", 1)
+            return "-".join(parts)
+        return symbol.upper()
+
+
+def _channel(message: Json) -> str:
+    params = message.get("params")
+    channel = params.get("channel") if params else None
+    return "" if channel is None else channel
+
+
+class DeribitTradeMapper(DeribitMapper):
+    channels = ("trades",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
+        for trade in message["params"]["data"]:
+            yield Trade(
+                trade["instrument_name"].upper(),
+                self.exchange,
+                trade.get("trade_id", UNSET),
+                verbatim(trade.get("price", UNSET)),
+                verbatim(trade.get("amount", UNSET)),
+                trade.get("direction", UNSET),
+                timestamp_from_ms(trade.get("timestamp", UNSET)),
+                local_timestamp,
+            )
+
+
+class DeribitBookChangeMapper(DeribitMapper):
+    channels = ("book",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+        book = message["params"]["data"]
+        # Older snapshots have no type; they follow no change.
+        is_snapshot = book.get("type") == "snapshot" or (
+            book.get("prev_change_id", 0) == 0 and book.get("prev_change_id", 0) is not None
+        )
+        yield BookChange(
+            book["instrument_name"].upper(),
+            self.exchange,
+            is_snapshot,
+            _levels(book["bids"]),
+            _levels(book["asks"]),
+            timestamp_from_ms(book.get("timestamp", UNSET)),
+            local_timestamp,
+        )
+
+
+def _levels(changes: Sequence[Sequence[Any]]) -> list[BookLevel]:
+    return [BookLevel(verbatim(price), 0 if action == "delete" else verbatim(amount)) for action, price, amount in changes]
+
+
+class DeribitDerivativeTickerMapper(DeribitMapper):
+    channels = ("ticker",)
+
+    def __init__(self, exchange: str, realtime: bool = False) -> None:
+        super().__init__(exchange, realtime)
+        self._tickers = PendingTickers(exchange)
+
+    def accepts(self, message: Json) -> bool:
+        if not super().accepts(message):
+            return False
+        data = message["params"]["data"]
+        return "greeks" not in data or data.get("combo_state") == "active"
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[DerivativeTicker]:
+        data = message["params"]["data"]
+        ticker = self._tickers[data["instrument_name"]]
+        ticker.update_funding_rate(verbatim(data.get("current_funding")))
+        ticker.update_index_price(verbatim(data.get("index_price")))
+        ticker.update_mark_price(verbatim(data.get("mark_price")))
+        ticker.update_open_interest(verbatim(data.get("open_interest")))
+        ticker.update_last_price(verbatim(data.get("last_price")))
+        ticker.update_timestamp(timestamp_from_ms(data.get("timestamp", UNSET)))
+        if ticker.has_changed:
+            yield ticker.snapshot(local_timestamp)
+
+
+class DeribitLiquidationMapper(DeribitMapper):
+    """Liquidations are trades that say which side was liquidated."""
+
+    channels = ("trades",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[Liquidation]:
+        for trade in message["params"]["data"]:
+            if "liquidation" not in trade:
+                continue
+            direction = trade.get("direction", UNSET)
+            if trade["liquidation"] != "T":  # the maker's side
+                direction = "sell" if direction == "buy" else "buy"
+            yield Liquidation(
+                trade["instrument_name"].upper(),
+                self.exchange,
+                trade.get("trade_id", UNSET),
+                verbatim(trade.get("price", UNSET)),
+                verbatim(trade.get("amount", UNSET)),
+                direction,
+                timestamp_from_ms(trade.get("timestamp", UNSET)),
+                local_timestamp,
+            )
+
+
+class DeribitOptionSummaryMapper(DeribitMapper):
+    channels = ("ticker",)
+
+    def accepts(self, message: Json) -> bool:
+        return super().accepts(message) and message["params"]["data"]["instrument_name"].endswith(("-P", "-C"))
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[OptionSummary]:
+        option = message["params"]["data"]
+        name = option["instrument_name"]
+        _, expiration, strike, kind, *_ = name.split("-")
+        greeks = option["greeks"]
+        yield OptionSummary(
+            name.upper(),
+            self.exchange,
+            "put" if kind == "P" else "call",
+            to_number(strike.replace("d", ".", 1)),
+            timestamp_from_expiration(expiration),
+            nonzero_number(option.get("best_bid_price")),
+            nonzero_number(option.get("best_bid_amount")),
+            nonzero_number(option.get("bid_iv")),
+            nonzero_number(option.get("best_ask_price")),
+            nonzero_number(option.get("best_ask_amount")),
+            nonzero_number(option.get("ask_iv")),
+            nonzero_number(option.get("last_price")),
+            verbatim(option.get("open_interest", UNSET)),
+            verbatim(option.get("mark_price", UNSET)),
+            verbatim(option.get("mark_iv", UNSET)),
+            verbatim(greeks.get("delta", UNSET)),
+            verbatim(greeks.get("gamma", UNSET)),
+            verbatim(greeks.get("vega", UNSET)),
+            verbatim(greeks.get("theta", UNSET)),
+            verbatim(greeks.get("rho", UNSET)),
+            verbatim(option.get("underlying_price", UNSET)),
+            option.get("underlying_index", UNSET),
+            timestamp_from_ms(option.get("timestamp", UNSET)),
+            local_timestamp,
+        )
+
+
+class DeribitBookTickerMapper(DeribitMapper):
+    channels = ("ticker",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
+        data = message["params"]["data"]
+        yield BookTicker(
+            data["instrument_name"].upper(),
+            self.exchange,
+            nonzero_number(data.get("best_ask_amount")),
+            nonzero_number(data.get("best_ask_price")),
+            nonzero_number(data.get("best_bid_price")),
+            nonzero_number(data.get("best_bid_amount")),
+            timestamp_from_ms(data.get("timestamp", UNSET)),
+            local_timestamp,
+        )
+
+
+_CHANNELS = (
+    "book",
+    "deribit_price_index",
+    "deribit_price_ranking",
+    "deribit_volatility_index",
+    "estimated_expiration_price",
+    "markprice.options",
+    "perpetual",
+    "trades",
+    "ticker",
+    "quote",
+    "platform_state",
+    "instrument.state.any",
+)
+_METHODS = ("public/subscribe", "private/subscribe")
+
+
+def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
+    """`{"method": "public/subscribe", "params": {"channels": ["book.ETH-PERPETUAL.100.1.100ms", "platform_state"]}}`."""
+    if message.get("method") not in _METHODS:
+        return None
+    return [_to_filter(name) for name in message.get("params", {}).get("channels", ())]
+
+
+def _to_filter(name: str) -> Filter:
+    """Channel, symbol and, last, an interval: what lies between the ends is the symbol."""
+    channel = next((known for known in _CHANNELS if "." in known and name.startswith(known)), name.partition(".")[0])
+    symbol, _, interval = name.removeprefix(channel).removeprefix(".").rpartition(".")
+    if not symbol:
+        symbol = interval
+    return Filter(channel, [symbol]) if symbol else Filter(channel)
+
+
+EXCHANGES = (
+    Exchange(
+        name="deribit",
+        docs="https://docs.deribit.com/#subscriptions",
+        channels=_CHANNELS,
+        mappers={
+            "trade": (Version(DeribitTradeMapper),),
+            "book_change": (Version(DeribitBookChangeMapper),),
+            "derivative_ticker": (Version(DeribitDerivativeTickerMapper),),
+            "liquidation": (Version(DeribitLiquidationMapper),),
+            "option_summary": (Version(DeribitOptionSummaryMapper),),
+            "book_ticker": (Version(DeribitBookTickerMapper),),
+        },
+        subscriptions=read_subscription,
+    ),
+)

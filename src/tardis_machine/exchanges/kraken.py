@@ -1,0 +1,191 @@
+"""Kraken. https://docs.kraken.com/api/docs/websocket-v2/trade
+
+Until 2026-07-10 (v1) a message is an array that ends in channel and symbol, `[14, [...], "trade", "XBT/EUR"]`, numbers are text
+and times seconds with a fraction. Since (v2) it is `{"channel": "trade", "type": "update", "data": [{"symbol": "BTC/USD"…}]}`
+with numbers and ISO times. Symbols are spelled as they are: AAPLx/USD.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..filters import Filter
+from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade, parse_timestamp_us
+from ._contract import Exchange, Json, Mapper, Version
+from ._parsing import levels, nonzero_number, text_of, timestamp_from_seconds, timestamp_from_text, to_number, verbatim
+
+
+class KrakenMapper(Mapper):
+    """What both generations share: symbols in their own case."""
+
+    def spell_symbol(self, symbol: str) -> str:
+        return symbol
+
+
+class KrakenV1Mapper(KrakenMapper):
+    """Events (heartbeats, answers) are objects, data is an array."""
+
+    def accepts(self, message: Json) -> bool:
+        return type(message) is list and message[-2] in self.channels
+
+
+class KrakenV1TradeMapper(KrakenV1Mapper):
+    channels = ("trade",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
+        symbol = message[3]
+        for price, amount, time, side, *_ in message[1]:
+            yield Trade(
+                symbol,
+                self.exchange,
+                UNSET,
+                to_number(price),
+                to_number(amount),
+                "buy" if side == "b" else "sell",
+                timestamp_from_seconds(time),
+                local_timestamp,
+            )
+
+
+class KrakenV1BookChangeMapper(KrakenV1Mapper):
+    """A snapshot has `as` and `bs`; an update `a` or `b`, or both, each in an object of its own."""
+
+    channels = ("book",)
+
+    def accepts(self, message: Json) -> bool:
+        # The channel names its depth: book-1000.
+        return type(message) is list and message[-2].startswith("book")
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+        first = message[1]
+        is_snapshot = "as" in first
+        if is_snapshot:
+            symbol, bids, asks = message[3], first["bs"], first["as"]
+        else:
+            change = message[2] | first if type(message[2]) is dict else first
+            symbol, bids, asks = message[-1], change.get("b", ()), change.get("a", ())
+        timestamp = _latest(bids, asks)
+        yield BookChange(symbol, self.exchange, is_snapshot, levels(bids), levels(asks), timestamp, local_timestamp)
+
+
+def _latest(bids: Sequence[Sequence[Any]], asks: Sequence[Sequence[Any]]) -> str | None:
+    """The time of the level that changed last."""
+    return timestamp_from_seconds(max((to_number(level[2]) for level in (*bids, *asks)), default=math.nan))
+
+
+class KrakenV1BookTickerMapper(KrakenV1Mapper):
+    channels = ("spread",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
+        bid, ask, time, bid_amount, ask_amount, *_ = message[1]
+        seconds = to_number(time)
+        if seconds != 0:  # of a market that never had an order
+            yield BookTicker(
+                message[3],
+                self.exchange,
+                nonzero_number(ask_amount),
+                nonzero_number(ask),
+                nonzero_number(bid),
+                nonzero_number(bid_amount),
+                timestamp_from_seconds(seconds),
+                local_timestamp,
+            )
+
+
+class KrakenV2Mapper(KrakenMapper):
+    """Snapshots and updates of a channel, each of one or several symbols."""
+
+    def accepts(self, message: Json) -> bool:
+        return message.get("channel") in self.channels
+
+
+class KrakenV2TradeMapper(KrakenV2Mapper):
+    channels = ("trade",)
+
+    def accepts(self, message: Json) -> bool:
+        # A snapshot holds trades from before the subscription.
+        return message.get("channel") == "trade" and message.get("type") == "update"
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
+        for trade in message["data"]:
+            yield Trade(
+                trade.get("symbol", UNSET),
+                self.exchange,
+                text_of(trade.get("trade_id", UNSET)),
+                verbatim(trade.get("price", UNSET)),
+                verbatim(trade.get("qty", UNSET)),
+                "buy" if trade.get("side") == "buy" else "sell",
+                timestamp_from_text(trade.get("timestamp", UNSET), micros=True),
+                local_timestamp,
+            )
+
+
+class KrakenV2BookChangeMapper(KrakenV2Mapper):
+    channels = ("book",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+        is_snapshot = message.get("type") == "snapshot"
+        for book in message["data"]:
+            bids, asks = _levels(book["bids"]), _levels(book["asks"])
+            timestamp = timestamp_from_text(book.get("timestamp", UNSET), micros=True)
+            yield BookChange(book.get("symbol", UNSET), self.exchange, is_snapshot, bids, asks, timestamp, local_timestamp)
+
+
+def _levels(rows: Sequence[Json]) -> list[BookLevel]:
+    return [BookLevel(verbatim(row.get("price", UNSET)), verbatim(row.get("qty", UNSET))) for row in rows]
+
+
+class KrakenV2BookTickerMapper(KrakenV2Mapper):
+    channels = ("ticker",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
+        for ticker in message["data"]:
+            timestamp = timestamp_from_text(ticker.get("timestamp", UNSET), micros=True)
+            if timestamp is None or not timestamp.startswith("1970-01-01T00:00:00.000"):  # of a market that never had an order
+                yield BookTicker(
+                    ticker.get("symbol", UNSET),
+                    self.exchange,
+                    nonzero_number(ticker.get("ask_qty")),
+                    nonzero_number(ticker.get("ask")),
+                    nonzero_number(ticker.get("bid")),
+                    nonzero_number(ticker.get("bid_qty")),
+                    timestamp,
+                    local_timestamp,
+                )
+
+
+_V2_SINCE = "2026-07-10T00:00:00.000Z"
+_V2_SINCE_US = parse_timestamp_us(_V2_SINCE)
+_CHANNELS = ("trade", "ticker", "book", "spread", "instrument")
+
+
+def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
+    """In v1 `{"event": "subscribe", "pair": ["XBT/USD"], "subscription": {"name": "book", "depth": 1000}}`, in v2
+    `{"method": "subscribe", "params": {"channel": "book", "symbol": ["BTC/USD"], "depth": 1000}}`."""
+    if date_us < _V2_SINCE_US:
+        if message.get("event") != "subscribe":
+            return None
+        channel, symbols = message["subscription"]["name"], message.get("pair", UNSET)
+    else:
+        if message.get("method") != "subscribe":
+            return None
+        channel, symbols = message["params"]["channel"], message["params"].get("symbol", UNSET)
+    # Candles and the account's own channels were not recorded.
+    return [Filter(channel, symbols)] if channel in _CHANNELS else []
+
+
+EXCHANGES = (
+    Exchange(
+        name="kraken",
+        docs="https://docs.kraken.com/api/docs/websocket-v2/trade",
+        channels=_CHANNELS,
+        mappers={
+            "trade": (Version(KrakenV1TradeMapper, _V2_SINCE), Version(KrakenV2TradeMapper)),
+            "book_change": (Version(KrakenV1BookChangeMapper, _V2_SINCE), Version(KrakenV2BookChangeMapper)),
+            "book_ticker": (Version(KrakenV1BookTickerMapper, _V2_SINCE), Version(KrakenV2BookTickerMapper)),
+        },
+        subscriptions=read_subscription,
+    ),
+)

@@ -1,0 +1,199 @@
+"""The API in force until 2021-12-23. https://www.okx.com/docs/en/
+
+A message names its table, which starts with the market: `{"table": "spot/trade", "data": [{"instrument_id": …}]}`. Prices are
+text, in 2019 some are numbers; times are ISO text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from ...filters import Filter
+from ...messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
+from .._contract import Json, Mapper
+from .._parsing import levels, nonzero_number, timestamp_from_text, to_number
+from .._state import PendingTickers
+from .instrument import option_terms
+
+_MARKETS = {"okex": "spot", "okex-futures": "futures", "okex-swap": "swap", "okex-options": "option"}
+_EPOCH = "1970-01-01T00:00:00.000Z"
+
+
+class OkexV3Mapper(Mapper):
+    """What these mappers share: the same tables for every market."""
+
+    tables: ClassVar[tuple[str, ...]]
+
+    def __init__(self, exchange: str, realtime: bool = False) -> None:
+        super().__init__(exchange, realtime)
+        self.channels = tuple(f"{_MARKETS[exchange]}/{table}" for table in self.tables)
+
+    def accepts(self, message: Json) -> bool:
+        return message.get("table") in self.channels
+
+
+class OkexV3TradeMapper(OkexV3Mapper):
+    tables = ("trade",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
+        for trade in message["data"]:
+            trade_id = trade.get("trade_id")
+            yield Trade(
+                trade.get("instrument_id", UNSET),
+                self.exchange,
+                trade_id if type(trade_id) is str else UNSET,
+                to_number(trade.get("price", UNSET)),
+                to_number(trade["qty"] if "qty" in trade else trade.get("size", UNSET)),
+                trade.get("side", UNSET),
+                timestamp_from_text(trade.get("timestamp", UNSET)),
+                local_timestamp,
+            )
+
+
+class OkexV3BookChangeMapper(OkexV3Mapper):
+    """Every change of the book."""
+
+    tables: ClassVar[tuple[str, ...]] = ("depth_l2_tbt",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+        is_snapshot = message.get("action") == "partial"
+        for book in message["data"]:
+            bids, asks = levels(book["bids"]), levels(book["asks"])
+            timestamp = timestamp_from_text(book.get("timestamp", UNSET))
+            if (bids or asks or is_snapshot) and timestamp != _EPOCH:
+                symbol = book.get("instrument_id", UNSET)
+                yield BookChange(symbol, self.exchange, is_snapshot, bids, asks, timestamp, local_timestamp)
+
+
+class OkexV3DepthMapper(OkexV3BookChangeMapper):
+    """Before there was every change: the book ten times a second. Both are asked for, as recordings overlap."""
+
+    tables = ("depth_l2_tbt", "depth")
+
+    def accepts(self, message: Json) -> bool:
+        return message.get("table") == self.channels[1]
+
+
+class OkexV3DerivativeTickerMapper(OkexV3Mapper):
+    tables: ClassVar[tuple[str, ...]] = ("ticker", "mark_price")
+
+    def __init__(self, exchange: str, realtime: bool = False) -> None:
+        super().__init__(exchange, realtime)
+        self._tickers = PendingTickers(exchange)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[DerivativeTicker]:
+        for data in message["data"]:
+            ticker = self._tickers[data.get("instrument_id", UNSET)]
+            if "funding_rate" in data:
+                ticker.update_funding_rate(to_number(data["funding_rate"]))
+                ticker.update_funding_timestamp(timestamp_from_text(data.get("funding_time", UNSET)))
+                if "estimated_rate" in data:
+                    ticker.update_predicted_funding_rate(to_number(data["estimated_rate"]))
+            if "mark_price" in data:
+                ticker.update_mark_price(to_number(data["mark_price"]))
+            if "open_interest" in data:
+                open_interest = to_number(data["open_interest"])
+                if open_interest > 0:
+                    ticker.update_open_interest(open_interest)
+            if "last" in data:
+                ticker.update_last_price(to_number(data["last"]))
+            if "timestamp" in data:
+                ticker.update_timestamp(timestamp_from_text(data["timestamp"]))
+            if ticker.has_changed:
+                yield ticker.snapshot(local_timestamp)
+
+
+class OkexV3SwapTickerMapper(OkexV3DerivativeTickerMapper):
+    tables = ("ticker", "mark_price", "funding_rate")
+
+
+class OkexV3LiquidationMapper(OkexV3Mapper):
+    tables = ("liquidation",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[Liquidation]:
+        for order in message["data"]:
+            yield Liquidation(
+                order.get("instrument_id", UNSET),
+                self.exchange,
+                UNSET,
+                to_number(order.get("price", UNSET)),
+                to_number(order.get("size", UNSET)),
+                "sell" if order.get("type") == "3" else "buy",  # 3 closes a long, 4 a short
+                timestamp_from_text(order.get("created_at", UNSET)),
+                local_timestamp,
+            )
+
+
+class OkexV3OptionSummaryMapper(Mapper):
+    """A summary holds everything but the price of the underlying, which is that of the index."""
+
+    channels = ("option/summary", "index/ticker")
+
+    def __init__(self, exchange: str, realtime: bool = False) -> None:
+        super().__init__(exchange, realtime)
+        self._index_prices: dict[str, float] = {}
+
+    def filters(self, symbols: Sequence[str] | None) -> list[Filter]:
+        summaries, indexes = super().filters(symbols)
+        if isinstance(summaries.symbols, list):
+            # What has no second part is no option; it is asked for all the same, as the cache of other clients holds it so.
+            indexes = Filter(indexes.channel, ["-".join([*symbol.split("-"), "undefined"][:2]) for symbol in summaries.symbols])
+        return [summaries, indexes]
+
+    def accepts(self, message: Json) -> bool:
+        return message.get("table") in self.channels
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[OptionSummary]:
+        if message["table"] == "index/ticker":
+            for index in message["data"]:
+                price = to_number(index.get("last", UNSET))
+                if price > 0:
+                    self._index_prices[index.get("instrument_id", UNSET)] = price
+            return
+        for option in message["data"]:
+            name, underlying = option["instrument_id"], option.get("underlying", UNSET)
+            kind, strike, expiration = option_terms(name)
+            yield OptionSummary(
+                name,
+                self.exchange,
+                kind,
+                strike,
+                expiration,
+                nonzero_number(option.get("best_bid")),
+                nonzero_number(option.get("best_bid_size")),
+                nonzero_number(option.get("bid_vol")),
+                nonzero_number(option.get("best_ask")),
+                nonzero_number(option.get("best_ask_size")),
+                nonzero_number(option.get("ask_vol")),
+                nonzero_number(option.get("last")),
+                nonzero_number(option.get("open_interest")),
+                nonzero_number(option.get("mark_price")),
+                nonzero_number(option.get("mark_vol")),
+                nonzero_number(option.get("delta")),
+                nonzero_number(option.get("gamma")),
+                nonzero_number(option.get("vega")),
+                nonzero_number(option.get("theta")),
+                UNSET,
+                self._index_prices.get(underlying, UNSET),
+                underlying,
+                timestamp_from_text(option.get("timestamp", UNSET)),
+                local_timestamp,
+            )
+
+
+class OkexV3BookTickerMapper(OkexV3Mapper):
+    tables = ("ticker",)
+
+    def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
+        for ticker in message["data"]:
+            yield BookTicker(
+                ticker.get("instrument_id", UNSET),
+                self.exchange,
+                nonzero_number(ticker.get("best_ask_size")),
+                nonzero_number(ticker.get("best_ask")),
+                nonzero_number(ticker.get("best_bid")),
+                nonzero_number(ticker.get("best_bid_size")),
+                timestamp_from_text(ticker.get("timestamp", UNSET)),
+                local_timestamp,
+            )
