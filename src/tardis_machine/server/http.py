@@ -1,0 +1,255 @@
+"""The HTTP routes: `/replay`, `/replay-normalized`, `/health-check`, `/metrics`.
+
+Invariant: a complete-looking answer is complete. An error before the first byte has its status; one after it cuts the transfer.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import resource
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from resource import getpagesize
+from typing import Any
+from uuid import uuid4
+
+import orjson
+from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Middleware
+from msgspec import to_builtins
+from multidict import CIMultiDict
+
+from .._version import __version__
+from ..compression import negotiate
+from ..errors import NormalizeError, OptionsError, TardisMachineError, UpstreamError
+from ..job import Chunk
+from ..request import NormalizedRequest, RawRequest, parse_normalized_requests, parse_raw_request
+from ..telemetry import REQUEST_SECONDS, REQUESTS, get_logger, render_metrics
+from .session import Machine
+
+log = get_logger("http")
+
+_CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
+    "Access-Control-Allow-Headers": "*",
+    "Access-Control-Max-Age": "86400",
+}
+_JSON_STREAM = "application/x-json-stream"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpRoutes:
+    """The handlers, for one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._started = time.monotonic()
+
+    def add_to(self, app: web.Application) -> None:
+        """Puts the routes into an application."""
+        for path, handler in (("/replay", self.replay), ("/replay-normalized", self.replay_normalized)):
+            app.router.add_get(path, handler, allow_head=False)
+            app.router.add_post(path, handler)
+        app.router.add_get("/health-check", self.health_check)
+        app.router.add_get("/metrics", self.metrics)
+
+    async def replay(self, request: web.Request) -> web.StreamResponse:
+        """Raw history."""
+        return await self._stream(request, [parse_raw_request(await read_options(request))], _JSON_STREAM)
+
+    async def replay_normalized(self, request: web.Request) -> web.StreamResponse:
+        """Normalized history, of one request or several merged."""
+        return await self._stream(request, parse_normalized_requests(await read_options(request)), _JSON_STREAM)
+
+    async def _stream(
+        self, request: web.Request, replays: Sequence[RawRequest] | Sequence[NormalizedRequest], content_type: str
+    ) -> web.StreamResponse:
+        request_id = request_id_of(request)
+        compression = negotiate(request.headers.get("Accept-Encoding", ""))
+        publish = None
+        if isinstance(replays[0], NormalizedRequest):
+            publish = self._machine.publishing(request.path, "http", request_id)
+        chunks = self._machine.replay(request.path, replays, form="lines", compression=compression, publish=publish)
+        async with aclosing(chunks):
+            # Until there is a first chunk nothing is sent, so that what fails early has a status of its own.
+            first = await anext(chunks, None)
+            headers = CIMultiDict({"Content-Type": content_type, "X-Request-Id": request_id, **_CORS})
+            if compression is not None:
+                headers["Content-Encoding"] = compression
+                headers["Vary"] = "Accept-Encoding"
+            response = web.StreamResponse(headers=headers)
+            response.enable_chunked_encoding()
+            await response.prepare(request)
+            if first is None or await self._write_all(request, response, first, chunks):
+                await response.write_eof()
+        return response
+
+    async def _write_all(
+        self, request: web.Request, response: web.StreamResponse, first: Chunk, chunks: AsyncIterator[Chunk]
+    ) -> bool:
+        """Whether all was written; if not, the connection is closed without the last chunk, so that any client sees the cut."""
+        try:
+            await response.write(first.data)
+            async for chunk in chunks:
+                await response.write(chunk.data)
+            return True
+        except ConnectionError:
+            return False  # the client went away
+        except TardisMachineError as error:
+            log.error("a replay failed after its first byte; the transfer is cut", path=request.path, error=str(error))
+        except Exception as error:
+            log.exception(
+                "a replay met an internal error after its first byte; the transfer is cut", path=request.path, cause=error
+            )
+        if request.transport is not None:
+            request.transport.close()
+        return False
+
+    async def health_check(self, _request: web.Request) -> web.Response:
+        """Whether the server is up, and how each bus is."""
+        publisher = self._machine.publisher
+        body: dict[str, Any] = {
+            "status": "Healthy",
+            "version": __version__,
+            "uptimeHours": round((time.monotonic() - self._started) / 3600, 2),
+            "timestampMs": time.time_ns() // 1_000_000,
+            "memoryInfo": {"rssMB": _resident_mb()},
+            "workers": len(self._machine.workers.pids),
+            "buses": {} if publisher is None else {health.bus: to_builtins(health) for health in publisher.health()},
+        }
+        return web.Response(body=orjson.dumps(body), content_type="application/json", headers=_CORS)
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """Prometheus metrics."""
+        return web.Response(body=render_metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+
+def _resident_mb() -> float:
+    """Memory in use by this process."""
+    with suppress(OSError):
+        return round(int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize() / 2**20, 1)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 1)  # macOS counts bytes
+
+
+def request_id_of(request: web.Request) -> str:
+    """The client's own id for the request, where it can stand in a header and in a record; else a new one."""
+    given = request.headers.get("X-Request-Id", "")
+    return given if 0 < len(given) <= 128 and given.isascii() and given.isprintable() else uuid4().hex
+
+
+async def read_options(request: web.Request) -> Any:
+    """The options of a request: `?options=` in the URL, or the body of a POST."""
+    if request.method == "POST":
+        text: bytes | str = await _read_body(request)
+        name = "body"
+    else:
+        text = request.query.get("options", "")
+        name = "options"
+        if not text:
+            raise OptionsError('options: got nothing, takes a JSON object, as in ?options={"exchange":"bitmex",…}', "options")
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise OptionsError(f'{name}: is no JSON ({error}), takes an object such as {{"exchange":"bitmex",…}}', name) from None
+
+
+async def _read_body(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except (HttpProcessingError, web.RequestPayloadError) as error:
+        cause = " ".join(str(error).split()) or type(error).__name__
+        raise OptionsError(f"body: can't be read ({cause}), takes a whole JSON object", "body") from None
+
+
+def error_response(error: TardisMachineError) -> web.Response:
+    """The answer for an error before the first byte."""
+    body: dict[str, Any] = {"message": str(error)}
+    status = 500
+    if isinstance(error, OptionsError):
+        status = 400
+        if error.field is not None:
+            body["field"] = error.field
+    elif isinstance(error, UpstreamError):
+        # A status that means success, or a redirect, would hide the error.
+        status = error.status if 400 <= error.status <= 599 else 502
+        if error.code is not None:
+            body["code"] = error.code
+    elif isinstance(error, NormalizeError):
+        status = 502
+    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json", headers=_CORS)
+
+
+def requires_token(token: str) -> Middleware:
+    """Only who sends the token is served; a browser's preflight, which can't send it, is answered before."""
+    expected = f"Bearer {token}".encode()
+
+    @web.middleware
+    async def check_token(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get(hdrs.AUTHORIZATION, "").encode(errors="surrogateescape")
+        if not hmac.compare_digest(given, expected):
+            reason = "Authorization: takes Bearer and the token that this server was started with"
+            raise web.HTTPUnauthorized(reason=reason, headers={hdrs.WWW_AUTHENTICATE: "Bearer"})
+        return await handler(request)
+
+    return check_token
+
+
+@web.middleware
+async def errors_as_answers(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error becomes an answer, as long as there is none; preflight requests are answered here too."""
+    if request.method == hdrs.METH_OPTIONS:
+        return web.Response(status=204, headers=_CORS)
+    try:
+        return await handler(request)
+    except TardisMachineError as error:
+        if not isinstance(error, OptionsError):
+            log.error("a request failed", path=request.path, error=str(error))
+        return error_response(error)
+    except web.HTTPException as refusal:
+        kept = {name: refusal.headers[name] for name in (hdrs.ALLOW, hdrs.WWW_AUTHENTICATE) if name in refusal.headers}
+        body = orjson.dumps({"message": refusal.reason})
+        return web.Response(status=refusal.status, body=body, content_type="application/json", headers=_CORS | kept)
+    except ConnectionError:
+        raise
+    except Exception as error:
+        if request.writer.output_size:
+            raise
+        log.exception("a request met an internal error", path=request.path, cause=error)
+        return error_response(TardisMachineError("an internal error ended this request"))
+
+
+@web.middleware
+async def measured(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Counts requests by route and how they ended."""
+    resource_ = request.match_info.route.resource
+    route = "unknown" if resource_ is None else resource_.canonical
+    status, began = "cut", time.monotonic()
+    try:
+        response = await handler(request)
+        status = str(getattr(response, "close_code", None) or response.status)
+        return response
+    finally:
+        REQUESTS.labels(route, status).inc()
+        REQUEST_SECONDS.labels(route).observe(time.monotonic() - began)
+
+
+def bad_http_logger() -> logging.Logger:
+    """For aiohttp: bytes that are not HTTP are the sender's fault, and worth a line without a traceback."""
+    logger = logging.getLogger("tardis_machine.server.aiohttp")
+    if not logger.filters:
+        logger.addFilter(_without_sender_s_traceback)
+    return logger
+
+
+def _without_sender_s_traceback(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
+        log.info("bytes that are no HTTP were refused", error=" ".join(str(error).split())[:200])
+        return False
+    return True
