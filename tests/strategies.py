@@ -202,7 +202,7 @@ def _snapshots(names: list[str], grouping: st.SearchStrategy[Any]) -> st.SearchS
         _symbols,
         _exchanges,
         st.sampled_from(names),
-        st.integers(1, 2**32 - 1),
+        st.integers(2, 2**32 - 1),  # of depth 1 under such a name it would be a quote
         _intervals,
         grouping,
         levels(),

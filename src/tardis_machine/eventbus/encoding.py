@@ -42,7 +42,8 @@ Origin = Literal["realtime", "replay", "archive"]
 _ORIGINS: Mapping[Origin, int] = {"realtime": 1, "replay": 2, "archive": 3}
 _PAYLOAD_NUMBERS = dict(zip(PAYLOAD_CASES, (*range(100, 110), 150, 151, 152), strict=True))
 _EVENT_ID_HEAD = tag(7) + b"\x10"
-_SEQUENCE_TAG = tag(8, is_varint=True)
+_SHORT_SEQUENCES = [tag(8, is_varint=True) + bytes((n,)) for n in range(128)]
+_SEQUENCE_STARTS = [tag(8, is_varint=True) + bytes((n | 128,)) for n in range(128)]
 _NULL_FIELDS_TAG = tag(20)
 _MILLISECOND_FIELDS = [b"", *(tag(21, is_varint=True) + varint(bits) for bits in range(1, 16))]
 
@@ -60,15 +61,27 @@ class _Series:
     keeps ids apart from those that the same instant had before.
     """
 
-    __slots__ = ("_counts", "_frame", "_latest_us", "next_sequence")
+    __slots__ = ("_counts", "_frame", "_latest_us", "_sequence_end", "next_sequence")
 
-    def __init__(self, exchange: str, symbol: str, payload_case: str) -> None:
-        self.next_sequence = 0
+    def __init__(self, exchange: str, symbol: str, payload_case: str, *, next_sequence: int = 0) -> None:
+        self.next_sequence = next_sequence
+        # The sequence's varint but for its first byte: the same for 128 events.
+        self._sequence_end = varint(next_sequence >> 7)
         # Lengths in front: no two series have the same frame.
         self._frame = b"".join(delimited(part.encode()) for part in (exchange, symbol, payload_case))
         self._latest_us = -(1 << 63)
         # How often each event occurred since the latest local time was reached, by its id of ordinal 0.
         self._counts: dict[bytes, int] = {}
+
+    def next_sequence_field(self) -> bytes:
+        sequence = self.next_sequence
+        self.next_sequence = sequence + 1
+        low = sequence & 127
+        if sequence < 128:
+            return _SHORT_SEQUENCES[low]
+        if low == 0:
+            self._sequence_end = varint(sequence >> 7)
+        return _SEQUENCE_STARTS[low] + self._sequence_end
 
     def event_id(self, local_ts: bytes, local_us: int, body: bytes) -> bytes:
         # A timestamp starts with its length, which is 0 only for the first instant of 1970: no clock steps back from there.
@@ -88,12 +101,13 @@ class _Series:
 class _StreamEncoder:
     """The events of one stream, with what is constant in them written once."""
 
-    __slots__ = ("_head", "_meta", "_payload_heads", "_payload_number", "_series", "_stream", "_tails", "payloads_of")
+    __slots__ = ("_head", "_meta", "_payload_heads", "_payload_number", "_series", "_stream", "_tails", "payload_of")
 
     def __init__(
-        self, stream: Stream, series: _Series, head: bytes, meta: bytes, payloads_of: Callable[[Any], Sequence[Payload]]
+        self, stream: Stream, series: _Series, head: bytes, meta: bytes, payload_of: Callable[[Any], Payload] | None
     ) -> None:
-        self.payloads_of = payloads_of
+        # None: book changes, each of which becomes the payloads of its levels.
+        self.payload_of = payload_of
         self._stream = stream
         self._series = series
         self._head = head
@@ -112,7 +126,6 @@ class _StreamEncoder:
         series = self._series
         event_id = series.event_id(local_ts, local_us, body)
         sequence = series.next_sequence
-        series.next_sequence = sequence + 1
         length = len(body)
         payload_head = self._payload_heads[length] if length < 512 else tag(self._payload_number) + varint(length)
         value = b"".join(
@@ -121,8 +134,7 @@ class _StreamEncoder:
                 local_ts,
                 middle,
                 event_id,
-                _SEQUENCE_TAG,
-                varint(sequence),
+                series.next_sequence_field(),
                 tail,
                 payload_head,
                 body,
@@ -201,8 +213,10 @@ class BronzeEncoder:
             if local_text is not message.local_timestamp:
                 local_text = message.local_timestamp
                 local = to_instant(local_text)
-            for payload in stream.payloads_of(message):
-                events.append(stream.seal(payload, local, middle))  # noqa: PERF401 - mostly there is one
+            if stream.payload_of is not None:
+                events.append(stream.seal(stream.payload_of(message), local, middle))
+            elif isinstance(message, BookChange):
+                events += [stream.seal(payload, local, middle) for payload in encode_book_levels(message)]
         return events
 
     def encode_session_end(self, session_end: SessionEnd) -> list[Event]:
@@ -211,7 +225,7 @@ class BronzeEncoder:
             return []
         body = session_end.SerializeToString(deterministic=True)
         ended_us = session_end.ended_ts.ToMicroseconds()
-        stream = self._stream_encoder("session_end", "session_end", None, None, lambda _: ())
+        stream = self._stream_encoder("session_end", "session_end", None, None, None)
         return [stream.seal((body, 0, ()), (encode_timestamp(ended_us), ended_us, False), self._middle())]
 
     def _middle(self) -> bytes:
@@ -233,8 +247,8 @@ class BronzeEncoder:
             return None
         symbol: str | None = getattr(message, "symbol", None)
         as_levels = case == "book_change" and self._book_changes == "level"
-        payloads_of = encode_book_levels if as_levels else PAYLOAD_ENCODERS[case]
-        return self._stream_encoder(case, data_type_of(message), message.exchange, symbol, payloads_of)
+        payload_of = None if as_levels else PAYLOAD_ENCODERS[case]
+        return self._stream_encoder(case, data_type_of(message), message.exchange, symbol, payload_of)
 
     def _stream_encoder(
         self,
@@ -242,7 +256,7 @@ class BronzeEncoder:
         data_type: str,
         exchange: str | None,
         symbol: str | None,
-        payloads_of: Callable[[Any], Sequence[Payload]],
+        payload_of: Callable[[Any], Payload] | None,
     ) -> _StreamEncoder:
         stream = Stream(
             session_id=self._session_id,
@@ -268,7 +282,7 @@ class BronzeEncoder:
             tag(10) + delimited(tag(1) + delimited(name.encode()) + tag(2) + delimited(value.encode()))
             for name, value in sorted(self._meta.items())
         )
-        return _StreamEncoder(stream, series, head + tag(4), meta, payloads_of)
+        return _StreamEncoder(stream, series, head + tag(4), meta, payload_of)
 
 
 def _no_streams() -> dict[type[Any], tuple[Callable[[Any], Any], dict[Any, _StreamEncoder | None]]]:

@@ -289,12 +289,12 @@ def _encode_odd_level(level: BookLevel | None, path: str, nulls: list[str]) -> b
     return b"".join(parts)
 
 
-def _encoder_of(plan: _Plan) -> Callable[[Any], Sequence[Payload]]:
-    def encode(message: Any) -> Sequence[Payload]:
+def _encoder_of(plan: _Plan) -> Callable[[Any], Payload]:
+    def encode(message: Any) -> Payload:
         parts: list[bytes] = []
         nulls: list[str] = []
         milliseconds = _append(parts, plan, message, nulls)
-        return ((b"".join(parts), milliseconds, nulls),)
+        return b"".join(parts), milliseconds, nulls
 
     return encode
 
@@ -314,7 +314,7 @@ _ID_HEADS, _PRICE_HEADS, _AMOUNT_HEADS = map(heads, (1, 2, 3))
 _TRADE_SIDES = {name: tag(4, is_varint=True) + varint(value) + tag(10) for name, value in SIDES.items()}
 
 
-def _encode_trade(trade: Trade) -> Sequence[Payload]:
+def _encode_trade(trade: Trade) -> Payload:
     """The most frequent message, written out; one with something odd takes the way of all others, to the same bytes."""
     try:
         trade_id = trade.id.encode()  # type: ignore[union-attr]
@@ -334,7 +334,7 @@ def _encode_trade(trade: Trade) -> Sequence[Payload]:
         )
     except (AttributeError, TypeError, LookupError):
         return _encode_any_trade(trade)
-    return ((body, TIMESTAMP_BIT if in_milliseconds else 0, ()),)
+    return body, TIMESTAMP_BIT if in_milliseconds else 0, ()
 
 
 _BOOK_CHANGE_COMMON = (_time("timestamp", 10), _integer("is_snapshot", 20, _flag))
@@ -378,7 +378,7 @@ _SNAPSHOT = _plan(
     _twin("grouping", 22, 32),
 )
 
-PAYLOAD_ENCODERS: Mapping[str, Callable[[Any], Sequence[Payload]]] = {
+PAYLOAD_ENCODERS: Mapping[str, Callable[[Any], Payload]] = {
     "trade": _encode_trade,
     "book_change": _encoder_of(_BOOK_CHANGE),
     "book_snapshot": _encoder_of(_SNAPSHOT),

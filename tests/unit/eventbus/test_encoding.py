@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tardis_machine.errors import NormalizeError
 from tardis_machine.eventbus.contract import Event
 from tardis_machine.eventbus.decoding import decode, decode_event, parse_decimal, to_message
-from tardis_machine.eventbus.encoding import PAYLOAD_CASES, BronzeEncoder, parse_payload_case, payload_case_of
+from tardis_machine.eventbus.encoding import PAYLOAD_CASES, BronzeEncoder, _Series, parse_payload_case, payload_case_of
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as pb
 from tardis_machine.messages import (
     UNSET,
@@ -246,14 +246,12 @@ class TestSequence:
         assert sequences(events) == [0, 1]
         assert bronze.encode_session_end(pb.SessionEnd()) == []
 
-    def test_large_numbers(self) -> None:
+    @pytest.mark.parametrize("first", [0, 100, 16_300, 2**21 - 100, 2**32 - 1, 2**63])
+    def test_large_numbers(self, first: int) -> None:
         bronze = encoder()
-        numbers = [127, 128, 16_383, 16_384, 2**21 - 1, 2**21, 2**32]
-        bronze.encode([trade()])
-        [series] = bronze._series.values()
-        for number in numbers:
-            series.next_sequence = number
-            assert sequences(bronze.encode([trade()])) == [number]
+        bronze._series["bitmex", "XBTUSD", "trade"] = _Series("bitmex", "XBTUSD", "trade", next_sequence=first)
+        events = bronze.encode([trade()] * 300)
+        assert sequences(events) == list(range(first, first + 300)) == [event.sequence for event in events]
 
 
 class TestEventId:

@@ -1,0 +1,279 @@
+"""What each session published to one bus, for a lake to prove that nothing is missing: counts, sequences, times, a digest of ids.
+
+A session's file appears when it begins and is replaced as it goes on; when its `session_end` event is resolved, the session moves
+to the log of closed ones. A file that is there at a start belongs to a process that died: its session is closed as incomplete,
+with what was last written plus what the spool still holds. In write-ahead mode that is exact, as nothing leaves the spool before
+the ledger has it on disk; otherwise it lacks what was accepted in the last moments and never reached the disk.
+
+Invariant: the ledger counts what was accepted for the bus after its allow list, be it delivered, dead-lettered or dropped later:
+what the lake lacks of that is missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from struct import unpack
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import msgspec
+from xxhash import xxh3_64_hexdigest
+
+from .contract import Event, Stream
+
+if TYPE_CHECKING:
+    from ..generated.lakehouse.bronze.v1.normalized_event_pb2 import SessionEnd
+
+__all__ = ["Entry", "Ledger", "Session", "Share", "digest_of", "read_closed_sessions", "to_session_end"]
+
+DIED = "the machine ended before the session did"
+_DIGEST_MASK = (1 << 128) - 1
+
+Series = tuple[str, str, str]
+
+
+def digest_of(event_ids: Sequence[bytes]) -> int:
+    """The sum of ids as numbers of 128 bits: the same in any order, and changed by one that is missing or there twice."""
+    halves: tuple[int, ...] = unpack(f">{2 * len(event_ids)}Q", b"".join(event_ids))
+    high, low = sum(halves[0::2]), sum(halves[1::2])
+    return ((high << 64) + low) & _DIGEST_MASK
+
+
+class Share:
+    """What events of one stream, in their order, add to a ledger."""
+
+    __slots__ = ("count", "digest", "first", "last", "stream")
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.stream: Stream = events[0].stream
+        self.count = len(events)
+        self.first = events[0]
+        self.last = events[-1]
+        self.digest = digest_of([event.event_id for event in events])
+
+
+class Entry(msgspec.Struct):
+    """What was published of one exchange, symbol and payload case."""
+
+    exchange: str
+    symbol: str
+    payload_case: str
+    count: int
+    first_sequence: int
+    last_sequence: int
+    first_local_us: int
+    last_local_us: int
+    digest: str
+    """Of the event ids: `digest_of`, 32 hexadecimal digits."""
+
+    def add(self, share: Share) -> None:
+        """Counts more events of the same series."""
+        self.count += share.count
+        # Bars of several intervals are several streams of one series: a share may lie between the events of another.
+        if share.first.sequence < self.first_sequence:
+            self.first_sequence, self.first_local_us = share.first.sequence, share.first.local_ts_us
+        if share.last.sequence > self.last_sequence:
+            self.last_sequence, self.last_local_us = share.last.sequence, share.last.local_ts_us
+        self.digest = f"{(int(self.digest, 16) + share.digest) & _DIGEST_MASK:032x}"
+
+
+class Session(msgspec.Struct):
+    """A session's ledger, as it is kept on disk."""
+
+    session_id: str
+    source: str
+    origin: str
+    meta: Mapping[str, str]
+    started_us: int
+    written_us: int = 0
+    """When the ledger was last written: what came later may be lacking."""
+    ended_us: int | None = None
+    complete: bool = False
+    """All that was asked for was published; False where it was cut short."""
+    reason: str = ""
+    entries: list[Entry] = []
+
+
+class _Open:
+    """A session on its way: its entries by series."""
+
+    __slots__ = ("entries", "is_dirty", "is_new", "recovered_to", "session")
+
+    def __init__(self, session: Session, *, is_new: bool) -> None:
+        self.session = session
+        # There is no file of it yet, or what is in it is no longer true.
+        self.is_new = self.is_dirty = is_new
+        self.entries: dict[Series, Entry] = {(e.exchange, e.symbol, e.payload_case): e for e in session.entries}
+        # The last sequences that a process which died had written down.
+        self.recovered_to = {series: entry.last_sequence for series, entry in self.entries.items()}
+
+
+class Ledger:
+    """The sessions of one bus. `add` and the like are quick and belong to the event loop; what touches the disk is named so."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sessions: dict[str, _Open] = {}
+
+    # --- on the event loop ---------------------------------------------------------------------------------------------------
+
+    def start(self, session_id: str, source: str, origin: str, meta: Mapping[str, str], now_us: int) -> None:
+        """A session begins, unless it is known already."""
+        if session_id not in self._sessions:
+            self._sessions[session_id] = _Open(Session(session_id, source, origin, meta, now_us), is_new=True)
+
+    def add(self, shares: Iterable[Share], now_us: int) -> None:
+        """Counts events that were accepted; a session that was not announced begins with its first one."""
+        for share in shares:
+            stream = share.stream
+            found = self._sessions.get(stream.session_id)
+            if found is None:
+                self.start(stream.session_id, stream.source, stream.origin, stream.meta, now_us)
+                found = self._sessions[stream.session_id]
+            found.is_dirty = True
+            series = (stream.exchange, stream.symbol, stream.payload_case)
+            entry = found.entries.get(series)
+            if entry is None:
+                first, last = share.first, share.last
+                times = (first.sequence, last.sequence, first.local_ts_us, last.local_ts_us)
+                found.entries[series] = Entry(*series, share.count, *times, f"{share.digest:032x}")
+            else:
+                entry.add(share)
+
+    def end(self, session_id: str, *, complete: bool, reason: str, now_us: int) -> Session | None:
+        """The session's final ledger; None where no such session is open."""
+        found = self._sessions.get(session_id)
+        if found is None or found.session.ended_us is not None:
+            return None
+        session = found.session
+        session.ended_us, session.complete, session.reason = now_us, complete, reason
+        found.is_dirty = True
+        return self._current(found)
+
+    @property
+    def open_sessions(self) -> list[str]:
+        """Those that have not ended."""
+        return [session_id for session_id, found in self._sessions.items() if found.session.ended_us is None]
+
+    def _current(self, found: _Open) -> Session:
+        found.session.entries = [found.entries[series] for series in sorted(found.entries)]
+        return found.session
+
+    def take_changes(self, now_us: int, *, only_new: bool = False) -> list[tuple[str, bytes]]:
+        """What `write_changes` is to write: file names and contents of sessions that changed since the last call, or began."""
+        changes = []
+        for session_id, found in self._sessions.items():
+            if found.is_new or (found.is_dirty and not only_new):
+                found.is_dirty = found.is_new = False
+                found.session.written_us = now_us
+                changes.append((_file_name(session_id), msgspec.json.encode(self._current(found))))
+        return changes
+
+    def put_back(self, changes: Iterable[tuple[str, bytes]]) -> None:
+        """These could not be written, and are to be taken again."""
+        names = {name for name, _ in changes}
+        for session_id, found in self._sessions.items():
+            if _file_name(session_id) in names:
+                found.is_new = found.is_dirty = True
+
+    def take_settled(self, session_ids: Iterable[str]) -> list[tuple[str, bytes]]:
+        """What `write_settled` is to write: sessions whose end is resolved; the ledger forgets them."""
+        settled = []
+        for session_id in session_ids:
+            found = self._sessions.get(session_id)
+            if found is not None and found.session.ended_us is not None:
+                del self._sessions[session_id]
+                settled.append((_file_name(session_id), msgspec.json.encode(found.session)))
+        return settled
+
+    # --- on disk -------------------------------------------------------------------------------------------------------------
+
+    def write_changes(self, changes: Iterable[tuple[str, bytes]]) -> None:
+        """Replaces the files of open sessions."""
+        for name, content in changes:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary = self._folder / f".{name}"
+            temporary.write_bytes(content)
+            temporary.replace(self._folder / name)
+
+    def write_settled(self, settled: Iterable[tuple[str, bytes]]) -> None:
+        """Moves sessions to the log of closed ones, durably."""
+        for name, content in settled:
+            month = datetime.fromtimestamp(msgspec.json.decode(content, type=Session).started_us / 1e6, UTC)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with (self._folder / f"closed-{month:%Y-%m}.jsonl").open("ab") as log:
+                log.write(content + b"\n")
+                log.flush()
+                os.fdatasync(log.fileno())
+            (self._folder / name).unlink(missing_ok=True)
+
+    def read_open(self) -> list[str]:
+        """Takes in the sessions that a process which died left behind; a problem for each file that can't be read."""
+        problems = []
+        for path in sorted(self._folder.glob("session-*.json")):
+            try:
+                session = msgspec.json.decode(path.read_bytes(), type=Session)
+            except msgspec.MsgspecError as error:
+                path.replace(path.with_suffix(".damaged"))
+                problems.append(f"the ledger {path} can't be read and was put aside: {error}")
+            else:
+                self._sessions[session.session_id] = _Open(session, is_new=False)
+        return problems
+
+    def recover(self, event: Event) -> None:
+        """Counts an event that is still in the spool, where the process that died had not yet written it down."""
+        stream = event.stream
+        found = self._sessions.get(stream.session_id)
+        if found is None or found.session.ended_us is not None or stream.payload_case == "session_end":
+            return
+        series = (stream.exchange, stream.symbol, stream.payload_case)
+        if event.sequence > found.recovered_to.get(series, -1):
+            self.add([Share([event])], 0)
+
+    @property
+    def left_behind(self) -> list[Session]:
+        """Sessions that have an end, but whose `session_end` may not have reached the bus."""
+        return [self._current(found) for found in self._sessions.values() if found.session.ended_us is not None]
+
+
+def _file_name(session_id: str) -> str:
+    readable = quote(session_id, safe="")[:100]
+    return f"session-{readable}-{xxh3_64_hexdigest(session_id.encode())}.json"
+
+
+def read_closed_sessions(folder: Path) -> list[Session]:
+    """All sessions in the log of closed ones, oldest first."""
+    sessions = []
+    for path in sorted(folder.glob("closed-*.jsonl")):
+        lines = path.read_bytes().split(b"\n")
+        sessions += [msgspec.json.decode(line, type=Session) for line in lines[:-1]]  # a torn last line is no line
+    return sessions
+
+
+def to_session_end(session: Session) -> SessionEnd:
+    """The ledger as the payload of a `session_end` event."""
+    from ..generated.lakehouse.bronze.v1.normalized_event_pb2 import SessionEnd
+
+    message = SessionEnd(complete=session.complete, session_id=session.session_id)
+    if session.reason:
+        message.reason = session.reason
+    message.started_ts.FromMicroseconds(session.started_us)
+    message.ended_ts.FromMicroseconds(session.ended_us or session.written_us)
+    for entry in session.entries:
+        line = message.entries.add(
+            payload_case=entry.payload_case,
+            count=entry.count,
+            first_sequence=entry.first_sequence,
+            last_sequence=entry.last_sequence,
+            digest=bytes.fromhex(entry.digest),
+        )
+        if entry.exchange:
+            line.exchange = entry.exchange
+        if entry.symbol:
+            line.symbol = entry.symbol
+        line.first_local_ts.FromMicroseconds(entry.first_local_us)
+        line.last_local_ts.FromMicroseconds(entry.last_local_us)
+    return message

@@ -1,0 +1,312 @@
+"""The one suite that every event bus has to pass, against its real service.
+
+Records are read back by other means than the bus itself uses, decoded with the generated code, and compared with the JSON that a
+client of the machine would have got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import pytest
+
+from tardis_machine.errors import SettingsError, TerminalDeliveryError, UndeliveredError
+from tardis_machine.eventbus.contract import Event
+from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
+from tardis_machine.eventbus.decoding import decode, decode_event
+from tardis_machine.eventbus.encoding import BronzeEncoder
+from tardis_machine.eventbus.ledger import digest_of
+from tardis_machine.eventbus.publisher import Publisher
+from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
+from tardis_machine.messages import Message, to_json
+from tests.contract.bus_under_test import ALL_FAULTS, BusUnderTest, Delivered, Fault, Misconfiguration
+from tests.contract.sample_messages import sample_messages
+
+META = {"request_id": "r-1", "transport": "http"}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Imported by the module of each bus: a test that takes a fault runs for each that the bus's service can have."""
+    if "fault" in metafunc.fixturenames and metafunc.cls is not None:
+        metafunc.parametrize("fault", [fault for fault in metafunc.cls.under_test.faults if fault != "partial"])
+
+
+class Session:
+    """A client's request: its messages, encoded as the machine does."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.messages: list[Message] = []
+        self.events: list[Event] = []
+        self._encoder = BronzeEncoder(session_id=session_id, origin="replay", meta=META)
+
+    def encode(self, messages: Sequence[Message]) -> list[Event]:
+        events = self._encoder.encode(messages)
+        self.messages += messages
+        self.events += events
+        return events
+
+
+class BusConformance:
+    """Subclass it as `TestItsName`, with the class of its BusUnderTest and a fixture `bus` that gives one."""
+
+    under_test: ClassVar[type[BusUnderTest]]
+
+    # --- what the tests are made of ------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def publisher(self, bus: BusUnderTest, mode: str = "overflow", **keywords: Any) -> AsyncIterator[Publisher]:
+        publisher = Publisher([bus.plan(**keywords)], spool_dir=bus.folder / "spool", spool_mode=mode)  # type: ignore[arg-type]
+        await publisher.start()
+        try:
+            yield publisher
+        finally:
+            await publisher.abort()
+
+    def read(self, bus: BusUnderTest) -> list[tuple[Delivered, NormalizedEvent]]:
+        return [(record, decode_event(record.value)) for record in bus.read_back()]
+
+    def first_arrivals(self, bus: BusUnderTest) -> list[tuple[Delivered, NormalizedEvent]]:
+        """Each event once; what comes again must be the same."""
+        found: dict[tuple[str, bytes], tuple[Delivered, NormalizedEvent]] = {}
+        for record, event in self.read(bus):
+            first = found.setdefault((event.meta["session_id"], event.event_id), (record, event))
+            assert first[1] == event, "an id stands for two events"
+        return list(found.values())
+
+    def check_session(self, arrivals: Sequence[tuple[Delivered, NormalizedEvent]], session: Session) -> None:
+        """All events of the session are there, in order for each key, with every field of the message."""
+        mine = [(record, event) for record, event in arrivals if event.meta["session_id"] == session.session_id]
+        plain = {event.event_id: record for record, event in mine if not event.HasField("session_end")}
+        assert set(plain) == {event.event_id for event in session.events}
+        for event, message in zip(session.events, session.messages, strict=True):
+            record = plain[event.event_id]
+            assert record.value == event.value
+            assert to_json(decode(record.value)) == to_json(message)
+        last: dict[tuple[str, str, str], int] = defaultdict(lambda: -1)
+        for _, event in mine:
+            lane = (event.exchange, event.symbol, str(event.WhichOneof("payload")))
+            assert event.sequence == last[lane] + 1, f"{lane} has a hole or was overtaken"
+            last[lane] = event.sequence
+
+    # --- a service that works ------------------------------------------------------------------------------------------------
+
+    def test_it_is_said_what_its_service_can_and_cannot_have(self) -> None:
+        can, cannot = set(self.under_test.faults), set(self.under_test.cannot)
+        assert can | cannot == set(ALL_FAULTS)
+        assert not can & cannot
+
+    async def test_every_field_of_every_message_arrives_once_in_order(self, bus: BusUnderTest) -> None:
+        session = Session("s-1")
+        async with self.publisher(bus) as publisher:
+            await publisher.session_start("s-1", source="tardis-machine/test", origin="replay", meta=META)
+            for _ in range(5):
+                await publisher.publish(session.encode(sample_messages(600)[len(session.messages) % 600 :][:120]))
+            publisher.session_end("s-1")
+            (receipt,) = await publisher.close(30)
+        assert receipt.is_complete
+        assert receipt.confirmed == len(session.events) + 1
+        arrivals = self.read(bus)
+        assert len(arrivals) == len(session.events) + 1, "nothing comes twice without a fault"
+        self.check_session(arrivals, session)
+        (end,) = [event.session_end for _, event in arrivals if event.HasField("session_end")]
+        assert end.complete
+        assert sum(entry.count for entry in end.entries) == len(session.events)
+        for entry in end.entries:
+            ids = [
+                event.event_id
+                for event in session.events
+                if (event.stream.exchange, event.stream.symbol, event.stream.payload_case)
+                == (entry.exchange, entry.symbol, entry.payload_case)
+            ]
+            assert entry.count == len(ids)
+            assert int.from_bytes(entry.digest, "big") == digest_of(ids)
+
+    async def test_routing_sends_payload_cases_where_they_belong(self, bus: BusUnderTest) -> None:
+        option, base = bus.destination_option()
+        trades, books = bus.new_destination("trades"), bus.new_destination("books")
+        async with self.publisher(bus, **{option: f"trade:{trades},bookChange:{books}"}) as publisher:
+            await publisher.publish(Session("s-1").encode(sample_messages(240)))
+            await publisher.close(30)
+        found: dict[str, set[str | None]] = defaultdict(set)
+        for record, event in self.read(bus):
+            found[record.destination].add(event.WhichOneof("payload"))
+        assert found[trades] == {"trade"}
+        assert found[books] == {"book_change"}
+        assert {"liquidation", "disconnect", "session_end"} <= found[base]
+        assert not {"trade", "book_change"} & found[base]
+
+    async def test_the_allow_list_keeps_out_the_rest(self, bus: BusUnderTest) -> None:
+        async with self.publisher(bus, **{"include-payloads": "trade,sessionEnd"}) as publisher:
+            await publisher.publish(Session("s-1").encode(sample_messages(240)))
+            await publisher.close(30)
+        arrivals = self.read(bus)
+        assert {event.WhichOneof("payload") for _, event in arrivals} == {"trade", "session_end"}
+        (end,) = [event.session_end for _, event in arrivals if event.HasField("session_end")]
+        assert {entry.payload_case for entry in end.entries} == {"trade"}
+
+    async def test_keys_and_headers(self, bus: BusUnderTest) -> None:
+        options = {"static-headers": 'desk:delta,note:"a, b"', "meta-headers-prefix": "tm-"}
+        if bus.carries_key:
+            options["key-template"] = "{{exchange}}/{{symbol}}/{{meta.request_id}}"
+        async with self.publisher(bus, **options) as publisher:
+            await publisher.publish(Session("s-1").encode(sample_messages(48)))
+            await publisher.close(30)
+        for record, event in self.read(bus):
+            if bus.carries_key:
+                assert record.key == f"{event.exchange}/{event.symbol}/r-1"
+            headers = record.headers or dict(event.meta)
+            assert headers["desk"] == "delta"
+            assert headers["note"] == "a, b"
+            if record.headers:
+                assert headers["payloadCase"] == event.WhichOneof("payload")
+                assert headers["eventId"] == event.event_id.hex()
+                assert headers["tm-request_id"] == "r-1"
+                assert headers["tm-session_id"] == "s-1"
+                names = {"trade_bar": "trade_bar_1s", "quote": "quote_1s"}
+                case = str(event.WhichOneof("payload"))
+                assert headers["dataType"].startswith(names.get(case, case.removeprefix("grouped_")))
+
+    async def test_a_partial_batch_leaves_at_once_when_it_is_closed(self, bus: BusUnderTest) -> None:
+        session = Session("s-1")
+        async with self.publisher(bus, **{"max-batch-delay-ms": "1m"}) as publisher:
+            await publisher.publish(session.encode(sample_messages(10)))
+            await asyncio.sleep(0.2)
+            started = asyncio.get_running_loop().time()
+            (receipt,) = await publisher.close(30)
+            assert asyncio.get_running_loop().time() - started < 15
+        assert receipt.is_complete
+        self.check_session(self.read(bus), session)
+
+    async def test_a_batch_leaves_when_it_is_old_enough(self, bus: BusUnderTest) -> None:
+        async with self.publisher(bus, **{"max-batch-delay-ms": 100}) as publisher:
+            await publisher.publish(Session("s-1").encode(sample_messages(10)))
+            async with asyncio.timeout(20):
+                while publisher.receipts[0].confirmed < 10:
+                    await asyncio.sleep(0.02)
+
+    async def test_doctor_is_told_what_was_checked(self, bus: BusUnderTest) -> None:
+        service = bus.plan().bus
+        await service.connect()
+        sentences = await service.check()
+        assert sentences
+        assert all(isinstance(sentence, str) and sentence for sentence in sentences)
+        await service.close()
+
+    async def test_it_can_be_closed_without_having_been_connected(self, bus: BusUnderTest) -> None:
+        await bus.plan().bus.close()
+
+    async def test_what_is_wrong_is_refused_at_the_start_by_name(self, bus: BusUnderTest) -> None:
+        option, base = bus.destination_option()
+        common = [
+            Misconfiguration({option: f"trades:{base}"}, "'trades'"),
+            Misconfiguration({"include-payloads": "trade,candles"}, "'candles'"),
+            Misconfiguration({"static-headers": "eventId:x"}, "'eventId'"),
+        ]
+        if bus.carries_key:
+            common.append(Misconfiguration({"key-template": "{{symbl}}"}, r"\{\{symbl\}\}"))
+        for wrong in (*common, *bus.misconfigurations()):
+            with pytest.raises((SettingsError, TerminalDeliveryError), match=wrong.says):
+                async with asyncio.timeout(60), self.publisher(bus, **wrong.keywords):
+                    pass
+
+    # --- a service that fails ------------------------------------------------------------------------------------------------
+
+    async def test_nothing_is_lost_or_overtaken_through(self, bus: BusUnderTest, fault: Fault) -> None:
+        """Events keep coming while the fault begins, lasts and ends, twice."""
+        session = Session("s-1")
+        async with self.publisher(bus) as publisher:
+
+            async def publish(batches: int) -> None:
+                for _ in range(batches):
+                    await publisher.publish(session.encode(sample_messages(len(session.messages) + 60)[-60:]))
+                    await asyncio.sleep(0.02)
+
+            await publish(10)
+            for _ in range(2):
+                await asyncio.to_thread(bus.inject, fault)
+                await publish(20)
+                await asyncio.to_thread(bus.heal)
+                await publish(10)
+            (receipt,) = await publisher.close(90)
+        assert receipt.is_complete
+        assert receipt.published == receipt.confirmed == len(session.events) + 1
+        self.check_session(self.first_arrivals(bus), session)
+
+    async def test_a_shutdown_keeps_what_could_not_leave_because_of(self, bus: BusUnderTest, fault: Fault) -> None:
+        """What is left goes to the spool, and leaves before anything new at the next start."""
+        before, after = Session("s-1"), Session("s-2")
+        async with self.publisher(bus) as publisher:
+            await publisher.publish(before.encode(sample_messages(120)))
+            await publisher.flush(30)
+            await asyncio.to_thread(bus.inject, fault)
+            await publisher.publish(before.encode(sample_messages(240)[120:]))
+            if fault in ("gone", "hang"):
+                with pytest.raises(UndeliveredError, match=f"to {bus.prefix} are unconfirmed \\(all in the spool\\)"):
+                    await publisher.close(1)
+                assert publisher.receipts[0].lost == 0
+            await asyncio.to_thread(bus.heal)
+        async with self.publisher(bus) as publisher:
+            await publisher.publish(after.encode(sample_messages(60)))
+            (receipt,) = await publisher.close(90)
+        assert receipt.is_complete
+        arrivals = self.first_arrivals(bus)
+        self.check_session(arrivals, before)
+        self.check_session(arrivals, after)
+        sessions = [event.meta["session_id"] for _, event in arrivals if event.HasField("trade") and event.symbol == "XBTUSD"]
+        assert sessions == sorted(sessions), "what was left behind comes first"
+
+    async def test_what_is_refused_holds_up_nothing_else_and_is_kept(self, bus: BusUnderTest) -> None:
+        """Of one batch some records fail: the others are confirmed, only those that failed are sent again or dead-lettered."""
+        if "partial" not in bus.faults:
+            assert bus.cannot["partial"]
+            return
+        option, _ = bus.destination_option()
+        refused = bus.new_destination("refused")
+        session = Session("s-1")
+        async with self.publisher(bus, **{option: f"trade:{refused}", "max-retries": 2}) as publisher:
+            await publisher.publish(session.encode(sample_messages(120)))
+            await publisher.flush(30)
+            await asyncio.to_thread(bus.inject, "partial")
+            await publisher.publish(session.encode(sample_messages(360)[120:]))
+            others = sum(event.stream.payload_case != "trade" for event in session.events)
+            async with asyncio.timeout(60):
+                while publisher.receipts[0].confirmed < others + 10:
+                    await asyncio.sleep(0.05)
+            await asyncio.to_thread(bus.heal)
+            (receipt,) = await publisher.close(60)
+        assert receipt.unconfirmed == receipt.dropped == 0
+        letters = [letter for path in dead_letter_files(bus.folder / "dead-letters") for letter in read_dead_letters(path)]
+        assert len(letters) == receipt.dead_lettered
+        assert {letter.stream.payload_case for letter in letters} <= {"trade"}
+        arrivals = [event for _, event in self.first_arrivals(bus) if not event.HasField("session_end")]
+        arrived = {event.event_id for event in arrivals}
+        buried = {bytes.fromhex(letter.event_id) for letter in letters}
+        assert arrived | buried == {event.event_id for event in session.events}
+        last: dict[tuple[str, str, str], int] = defaultdict(lambda: -1)
+        for event in arrivals:
+            lane = (event.exchange, event.symbol, str(event.WhichOneof("payload")))
+            assert event.sequence > last[lane], f"{lane} was overtaken"
+            last[lane] = event.sequence
+
+    async def test_a_service_that_comes_later_is_waited_for(self, bus: BusUnderTest) -> None:
+        if "gone" not in bus.faults:
+            assert bus.cannot["gone"]
+            return
+        await asyncio.to_thread(bus.inject, "gone")
+        session = Session("s-1")
+        publisher = Publisher([bus.plan()], spool_dir=bus.folder / "spool")
+        await publisher.start(connect_timeout_s=2)
+        await publisher.publish(session.encode(sample_messages(120)))
+        await asyncio.sleep(0.5)
+        (health,) = publisher.health()
+        assert health.state in ("retrying", "connecting")
+        assert health.queue_events == len(session.events)
+        await asyncio.to_thread(bus.heal)
+        (receipt,) = await publisher.close(60)
+        assert receipt.is_complete
+        self.check_session(self.first_arrivals(bus), session)

@@ -1,0 +1,581 @@
+"""The publisher with its spool, ledger and dead letters on a real disk, in front of buses that do what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tardis_machine.errors import SettingsError, TerminalDeliveryError, TransientDeliveryError, UndeliveredError
+from tardis_machine.eventbus.contract import Event, Failure, Limits, Record
+from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
+from tardis_machine.eventbus.ledger import digest_of, read_closed_sessions
+from tardis_machine.eventbus.publisher import Publisher
+from tardis_machine.eventbus.routing import Routing
+from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
+from tests.unit.eventbus.events import make_events, make_stream
+from tests.unit.eventbus.scripted_bus import LIMITS, ScriptedBus, eventually, make_plan, make_publisher
+
+TRADES = make_stream("XBTUSD", "trade")
+BOOKS = make_stream("XBTUSD", "book_change")
+# What waits to be written to disk may be one batch more than the queue holds.
+ONE_BATCH = 45_000
+
+
+def interleaved(count: int, first: int = 0, size: int = 50) -> list[Event]:
+    pairs = zip(
+        make_events(TRADES, count, first=first, size=size), make_events(BOOKS, count, first=first, size=size), strict=True
+    )
+    return [event for pair in pairs for event in pair]
+
+
+async def start_session(publisher: Publisher, session: str = "s1") -> None:
+    await publisher.session_start(session, source="tardis-machine/test", origin="replay", meta={"request_id": "r1"})
+
+
+def assert_in_order(events: Sequence[Event]) -> None:
+    last: dict[tuple[str, str], int] = {}
+    for event in events:
+        lane = (event.stream.symbol, event.stream.payload_case)
+        assert event.sequence > last.get(lane, -1)
+        last[lane] = event.sequence
+
+
+async def test_everything_arrives_in_order_and_is_accounted_for(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    await start_session(publisher)
+    events = interleaved(5000)
+    for start in range(0, len(events), 1000):
+        await publisher.publish(events[start : start + 1000])
+        await asyncio.sleep(0)
+    publisher.session_end("s1")
+    (receipt,) = await publisher.close(10)
+    assert bus.events == events
+    assert receipt.published == receipt.confirmed == 10_001
+    assert receipt.is_complete
+    assert max(bus.batches) == 500
+    assert bus.closed == 1
+    (end,) = bus.session_ends
+    assert bus.stored[-1].route.payload_case == "session_end"
+    assert end.complete
+    assert not end.HasField("reason")
+    trades = [event for event in events if event.stream is TRADES]
+    entry = next(entry for entry in end.entries if entry.payload_case == "trade")
+    assert (entry.exchange, entry.symbol, entry.count) == ("bitmex", "XBTUSD", 5000)
+    assert (entry.first_sequence, entry.last_sequence) == (0, 4999)
+    assert entry.first_local_ts.ToMicroseconds() == trades[0].local_ts_us
+    assert entry.last_local_ts.ToMicroseconds() == trades[-1].local_ts_us
+    assert int.from_bytes(entry.digest, "big") == digest_of([event.event_id for event in trades])
+    (session,) = read_closed_sessions(tmp_path / "spool" / "scripted" / "sessions")
+    assert session.complete
+    assert {entry.payload_case: entry.count for entry in session.entries} == {"trade": 5000, "book_change": 5000}
+    assert session.meta == {"request_id": "r1"}
+
+
+async def test_a_bus_that_is_gone_holds_up_neither_another_nor_those_who_publish(tmp_path: Path) -> None:
+    well, gone, hung = ScriptedBus("well"), ScriptedBus("gone"), ScriptedBus("hung")
+    gone.is_down = True
+    hung.hangs = True
+    publisher = make_publisher(tmp_path, well, gone, hung, queue_max_bytes=200_000)
+    await publisher.start(connect_timeout_s=1)
+    events = interleaved(3000)
+    loop = asyncio.get_running_loop()
+    slowest = 0.0
+    for start in range(0, len(events), 100):
+        before = loop.time()
+        await publisher.publish(events[start : start + 100])
+        slowest = max(slowest, loop.time() - before)
+        await asyncio.sleep(0.001)
+    await eventually(lambda: well.events == events)
+    assert slowest < 0.5
+    states = {health.bus: health for health in publisher.health()}
+    assert states["well"].state == "connected"
+    assert states["gone"].state == "spooling"
+    assert states["gone"].last_error == "connection refused"
+    assert states["gone"].queue_bytes <= 200_000 + ONE_BATCH
+    assert states["gone"].spool_events > 0
+    assert states["hung"].queue_bytes <= 200_000 + ONE_BATCH
+    assert (states["hung"].oldest_unconfirmed_seconds or 0) > 0
+    gone.is_down = False
+    hung.hangs = False
+    await publisher.flush(10)
+    assert gone.events == hung.events == events
+    receipts = await publisher.close(10)
+    assert all(receipt.is_complete for receipt in receipts)
+    assert all(health.state == "closed" for health in publisher.health())
+
+
+async def test_only_what_failed_is_sent_again_and_its_lane_waits(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    failed: list[Event] = []
+    order: list[tuple[str, int]] = []
+
+    def fault(batch: Sequence[Record]) -> list[Failure]:
+        failures = []
+        blocked = False
+        for index, record in enumerate(batch):
+            is_trade = record.route.payload_case == "trade"
+            if is_trade and (blocked or (record.event.sequence == 10 and len(failed) < 3)):
+                if not blocked:
+                    failed.append(record.event)
+                blocked = True
+                failures.append(Failure(index, TransientDeliveryError("throttled")))
+            else:
+                order.append((record.route.payload_case, record.event.sequence))
+        return failures
+
+    bus.fault = fault
+    publisher = make_publisher(tmp_path, bus, max_batch_size=20, retry_backoff_ms=200, retry_backoff_max_ms=200)
+    await publisher.start()
+    events = interleaved(200)
+    await publisher.publish(events)
+    (receipt,) = await publisher.close(10)
+    assert receipt.is_complete
+    assert sorted(event.event_id for event in bus.events) == sorted(event.event_id for event in events)
+    assert len(bus.stored) == len(events) + 1, "nothing but what failed was sent again"
+    assert_in_order(bus.events)
+    assert receipt.retried >= 3
+    # Books went on while trades waited.
+    position = order.index(("trade", 10))
+    assert [sequence for case, sequence in order[:position] if case == "book_change"][-1] > 100
+
+
+async def test_what_the_queue_cannot_hold_goes_to_disk_and_comes_back_in_order(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    bus.is_down = True
+    publisher = make_publisher(tmp_path, bus, queue_max_bytes=100_000)
+    await publisher.start(connect_timeout_s=1)
+    events = interleaved(4000)
+    for start in range(0, len(events), 100):
+        await publisher.publish(events[start : start + 100])
+        await asyncio.sleep(0)
+    await eventually(lambda: publisher.health()[0].spool_events > 7000)
+    assert publisher.health()[0].queue_bytes <= 100_000 + ONE_BATCH
+    bus.is_down = False
+    await publisher.flush(20)
+    assert bus.events == events
+    receipt = (await publisher.close(10))[0]
+    assert receipt.is_complete
+    assert not list((tmp_path / "spool" / "scripted").glob("*.spool"))
+
+
+@pytest.mark.parametrize("mode", ["overflow", "always"])
+async def test_what_a_shutdown_leaves_is_sent_first_at_the_next_start(tmp_path: Path, mode: str) -> None:
+    bus = ScriptedBus()
+    bus.hangs = True
+    publisher = make_publisher(tmp_path, bus, queue_max_bytes=100_000, mode=mode)
+    await publisher.start()
+    await start_session(publisher)
+    events = interleaved(2000)
+    for start in range(0, 2000, 100):
+        await publisher.publish(events[start : start + 100])
+        await asyncio.sleep(0.001)
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    with pytest.raises(UndeliveredError, match=r"2001 events to scripted are unconfirmed \(all in the spool\)"):
+        await publisher.close(0.3)
+    assert loop.time() - before < 3
+    (receipt,) = publisher.receipts
+    assert (receipt.unconfirmed, receipt.spooled, receipt.lost) == (2001, 2001, 0)
+
+    again = ScriptedBus()
+    again.is_down = True
+    publisher = make_publisher(tmp_path, again, queue_max_bytes=100_000, mode=mode)
+    await publisher.start(connect_timeout_s=0.2)
+    assert publisher.receipts[0].carried == 2001
+    for start in range(2000, 4000, 100):
+        await publisher.publish(events[start : start + 100])
+    again.is_down = False
+    (receipt,) = await publisher.close(20)
+    assert again.events == events
+    assert receipt.confirmed == 4002
+    ends = {end.session_id: end for end in again.session_ends}
+    assert not ends["s1"].complete
+    assert "shut down" in ends["s1"].reason
+
+
+async def test_a_second_signal_ends_the_drain_and_keeps_everything(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    bus.hangs = True
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    events = interleaved(500)
+    await publisher.publish(events)
+    closing = asyncio.create_task(publisher.close(60))
+    await asyncio.sleep(0.05)
+    receipts = await publisher.abort()
+    assert receipts[0].spooled == 1001
+    with pytest.raises(UndeliveredError):
+        await closing
+    again = ScriptedBus()
+    publisher = make_publisher(tmp_path, again)
+    await publisher.start()
+    await publisher.close(10)
+    assert again.events == events
+
+
+async def test_block_waits_for_room_and_then_drops_with_notice(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    bus.hangs = True
+    publisher = make_publisher(tmp_path, bus, overflow="block", block_timeout=0.2, queue_max_bytes=100_000)
+    await publisher.start()
+    loop = asyncio.get_running_loop()
+    events = interleaved(1000)
+    waits = []
+    for start in range(0, 2000, 100):
+        before = loop.time()
+        await publisher.publish(events[start : start + 100])
+        waits.append(loop.time() - before)
+    assert 0.15 < max(waits) < 1.0
+    assert sum(waits) < 1.0, "after a wait in vain, the rest is dropped at once"
+    dropped = publisher.health()[0].dropped_events
+    assert dropped > 1000
+    bus.hangs = False
+    await eventually(lambda: bool(bus.of_case("error")))
+    await publisher.publish(interleaved(10, first=5000))
+    (receipt,) = await publisher.close(10)
+    assert receipt.dropped == dropped
+    assert not receipt.is_complete
+    details = NormalizedEvent.FromString(bus.of_case("error")[0].value).error.details
+    assert details.startswith(f"{dropped} events to scripted were dropped")
+    # The ledger has what was dropped too: the lake sees the hole.
+    session = {end.session_id: end for end in bus.session_ends}["s1"]
+    assert sum(entry.count for entry in session.entries) == 2020
+    assert receipt.published == receipt.confirmed + receipt.dropped
+
+
+async def test_block_lets_a_slow_bus_set_the_pace(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    bus.delay_s = 0.02
+    publisher = make_publisher(tmp_path, bus, overflow="block", queue_max_bytes=100_000)
+    await publisher.start()
+    events = interleaved(1000)
+    for start in range(0, 2000, 100):
+        await publisher.publish(events[start : start + 100])
+        assert publisher.health()[0].queue_bytes <= 100_000
+    (receipt,) = await publisher.close(10)
+    assert receipt.is_complete
+    assert bus.events == events
+
+
+async def test_drop_never_waits(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    bus.hangs = True
+    publisher = make_publisher(tmp_path, bus, overflow="drop", queue_max_bytes=100_000)
+    await publisher.start()
+    for start in range(0, 10_000, 100):
+        await publisher.publish(make_events(TRADES, 100, first=start))
+    assert publisher.health()[0].dropped_events > 5000
+    assert publisher.health()[0].queue_bytes <= 100_000
+    bus.hangs = False
+    (receipt,) = await publisher.close(10)
+    assert_in_order(bus.events)
+    assert receipt.published == receipt.confirmed + receipt.dropped
+    assert len(bus.events) + receipt.dropped == 10_000
+
+
+async def test_a_full_spool_does_as_block(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    bus.is_down = True
+    publisher = make_publisher(tmp_path, bus, queue_max_bytes=100_000, block_timeout=0.2, spool_max_bytes=100_000)
+    await publisher.start(connect_timeout_s=1)
+    for start in range(0, 5000, 100):
+        await publisher.publish(make_events(TRADES, 100, first=start))
+        await asyncio.sleep(0)
+    health = publisher.health()[0]
+    assert health.spool_bytes <= 100_000
+    assert health.queue_bytes <= 100_000 + ONE_BATCH
+    assert health.dropped_events > 0
+    bus.is_down = False
+    await publisher.flush(20)
+    assert_in_order(bus.events)
+    assert len(bus.events) + publisher.receipts[0].dropped == 5000
+    await publisher.close(10)
+
+
+async def test_a_client_that_leaves_while_it_waits_is_accounted_for(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    bus.hangs = True
+    publisher = make_publisher(tmp_path, bus, overflow="block", queue_max_bytes=30_000)
+    await publisher.start()
+    await publisher.publish(make_events(TRADES, 100))
+    waiting = asyncio.create_task(publisher.publish(make_events(TRADES, 100, first=100)))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    bus.hangs = False
+    (receipt,) = await publisher.close(10)
+    assert receipt.dropped == 100
+    assert len(bus.events) == 100
+
+
+async def test_terminal_errors_go_to_the_dead_letters_and_can_be_replayed(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    bus.fault = lambda batch: [
+        Failure(index, TerminalDeliveryError("unknown topic 'base'"))
+        for index, record in enumerate(batch)
+        if record.route.payload_case == "trade"
+    ]
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    events = interleaved(100)
+    await publisher.publish(events)
+    (receipt,) = await publisher.close(10)
+    assert (receipt.dead_lettered, receipt.confirmed, receipt.unconfirmed) == (100, 101, 0)
+    assert not receipt.is_complete
+    folder = tmp_path / "dead-letters" / "scripted"
+    letters = [letter for path in dead_letter_files(folder) for letter in read_dead_letters(path)]
+    assert [letter.event for letter in letters] == [event for event in events if event.stream is TRADES]
+    assert {letter.reason for letter in letters} == {"unknown topic 'base'"}
+    assert {(letter.bus, letter.destination, letter.key) for letter in letters} == {("scripted", "base", "bitmex|XBTUSD|trade")}
+
+    again = ScriptedBus()
+    publisher = make_publisher(tmp_path, again)
+    await publisher.start()
+    assert await publisher.replay_dead_letters("scripted", 10) == 100
+    assert again.events == [event for event in events if event.stream is TRADES]
+    assert dead_letter_files(folder) == []
+    await publisher.close(10)
+    assert again.session_ends == [], "the session's ledger counted them before"
+
+
+async def test_a_batch_that_is_refused_as_a_whole_is_dead_lettered(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+
+    def refuse(_: Sequence[Record]) -> list[Failure]:
+        raise TerminalDeliveryError("not authorised")
+
+    bus.fault = refuse
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    await publisher.publish(interleaved(50))
+    (receipt,) = await publisher.close(10)
+    assert receipt.dead_lettered == receipt.published == 101
+    assert receipt.last_error == "not authorised"
+
+
+async def test_one_record_that_makes_the_bus_fail_is_given_up_and_the_others_pass(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    poison = 17
+
+    def fault(batch: Sequence[Record]) -> list[Failure]:
+        if any(record.event.sequence == poison and record.route.payload_case == "trade" for record in batch):
+            raise TransientDeliveryError("connection reset")
+        return []
+
+    bus.fault = fault
+    publisher = make_publisher(tmp_path, bus, max_retries=3)
+    await publisher.start()
+    events = interleaved(100)
+    await publisher.publish(events)
+    (receipt,) = await publisher.close(20)
+    assert receipt.dead_lettered == 1
+    assert receipt.unconfirmed == 0
+    assert_in_order(bus.events)
+    assert len(bus.events) == 199
+    (path,) = dead_letter_files(tmp_path / "dead-letters" / "scripted")
+    (letter,) = read_dead_letters(path)
+    assert letter.sequence == poison
+    assert re.fullmatch(r"gave up after [45] tries: connection reset", letter.reason)
+
+
+async def test_nothing_is_given_up_while_the_bus_is_down(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+
+    def fault(_: Sequence[Record]) -> list[Failure]:
+        raise TransientDeliveryError("connection reset")
+
+    bus.fault = fault  # it connects, but every send fails
+    publisher = make_publisher(tmp_path, bus, max_retries=1, retry_backoff_max_ms=10)
+    await publisher.start()
+    events = interleaved(20)
+    await publisher.publish(events)
+    await eventually(lambda: publisher.receipts[0].retried > 100)
+    bus.fault = lambda _: []
+    (receipt,) = await publisher.close(10)
+    assert receipt.is_complete
+    assert_in_order(bus.events)
+
+
+async def test_a_send_that_hangs_is_given_up_and_repeated(tmp_path: Path) -> None:
+    bus = ScriptedBus(limits=msgspec.structs.replace(LIMITS, send_timeout_s=0.1))
+    bus.hangs = True
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    events = interleaved(50)
+    await publisher.publish(events)
+    await eventually(lambda: publisher.health()[0].state == "retrying")
+    assert publisher.health()[0].last_error == "scripted did not answer a send within 0.1 s"
+    bus.hangs = False
+    (receipt,) = await publisher.close(10)
+    assert receipt.is_complete
+    assert bus.events == events
+    assert bus.connects >= 2
+
+
+async def test_an_unforeseen_error_is_tried_again(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    attempts = 0
+
+    def fault(_: Sequence[Record]) -> list[Failure]:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise KeyError("client bug")
+        return []
+
+    bus.fault = fault
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    await publisher.publish(interleaved(50))
+    assert (await publisher.close(10))[0].is_complete
+
+
+async def test_a_bus_that_can_never_work_stops_the_start_and_one_that_is_away_does_not(tmp_path: Path) -> None:
+    refused, well = ScriptedBus("refused"), ScriptedBus("well")
+    refused.connect_error = TerminalDeliveryError("topic 'base' does not exist")
+    publisher = make_publisher(tmp_path, well, refused)
+    with pytest.raises(TerminalDeliveryError, match="topic 'base' does not exist"):
+        await publisher.start()
+    assert well.closed == refused.closed == 1
+    with pytest.raises(UndeliveredError, match="not running"):
+        await publisher.publish(interleaved(1))
+
+    refused.connect_error = TransientDeliveryError("connection refused")
+    publisher = make_publisher(tmp_path, ScriptedBus("well"), refused)
+    await publisher.start()
+    assert {health.bus: health.state for health in publisher.health()} == {"well": "connected", "refused": "retrying"}
+    await publisher.close(0.1)
+
+
+async def test_a_bus_that_was_refused_later_is_still_tried(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    bus.is_down = True
+    bus.connect_error = TerminalDeliveryError("not authorised")
+    events = interleaved(50)
+    await publisher.publish(events)
+    await eventually(lambda: bus.connects > 3)
+    assert publisher.receipts[0].dead_lettered == 0
+    bus.is_down, bus.connect_error = False, None
+    assert (await publisher.close(10))[0].is_complete
+    assert bus.events == events
+
+
+async def test_each_bus_gets_what_its_allow_list_has_and_a_ledger_of_that(tmp_path: Path) -> None:
+    trades, all_of_it, no_ends = ScriptedBus("trades"), ScriptedBus("all"), ScriptedBus("no-ends")
+    plans = [
+        make_plan(trades, tmp_path, Routing(destination="t", include_payloads=["trade", "sessionEnd"])),
+        make_plan(all_of_it, tmp_path),
+        make_plan(no_ends, tmp_path, Routing(destination="t", include_payloads=["bookChange"])),
+    ]
+    publisher = Publisher(plans, spool_dir=tmp_path / "spool")
+    assert publisher.include is None
+    assert Publisher(plans[::2], spool_dir=tmp_path / "spool").include == {"trade", "session_end", "book_change"}
+    await publisher.start()
+    await publisher.publish(interleaved(100))
+    publisher.session_end("s1", complete=False, reason="the client went away")
+    await publisher.close(10)
+    assert {event.stream.payload_case for event in trades.events} == {"trade"}
+    assert {event.stream.payload_case for event in no_ends.events} == {"book_change"}
+    (end,) = trades.session_ends
+    assert [(entry.payload_case, entry.count) for entry in end.entries] == [("trade", 100)]
+    assert not end.complete
+    assert end.reason == "the client went away"
+    assert [(entry.payload_case, entry.count) for entry in all_of_it.session_ends[0].entries] == [
+        ("book_change", 100),
+        ("trade", 100),
+    ]
+    assert no_ends.session_ends == []
+    (session,) = read_closed_sessions(tmp_path / "spool" / "no-ends" / "sessions")
+    assert [(entry.payload_case, entry.count) for entry in session.entries] == [("book_change", 100)]
+
+
+async def test_oversize_records_as_told(tmp_path: Path) -> None:
+    small = msgspec.structs.replace(LIMITS, record_bytes=1000)
+    keep, fail = ScriptedBus("keep", small), ScriptedBus("fail", small)
+    publisher = make_publisher(tmp_path, keep)
+    await publisher.start()
+    large = make_events(TRADES, 1, first=50, size=2000)
+    await publisher.publish(make_events(TRADES, 50) + large + make_events(TRADES, 49, first=51))
+    (receipt,) = await publisher.close(10)
+    assert (receipt.dead_lettered, receipt.confirmed) == (1, 100)
+    (path,) = dead_letter_files(tmp_path / "dead-letters" / "keep")
+    (letter,) = read_dead_letters(path)
+    assert letter.event == large[0]
+    assert letter.reason.startswith("a trade of bitmex XBTUSD takes 20")
+    assert letter.reason.endswith("bytes, and keep takes 1000 a record")
+
+    publisher = make_publisher(tmp_path, fail, oversize="fail")
+    await publisher.start()
+    with pytest.raises(TerminalDeliveryError, match="and fail takes 1000 a record"):
+        await publisher.publish(make_events(TRADES, 5) + large)
+    assert publisher.receipts[0].published == 0
+    await publisher.close(10)
+
+
+async def test_settings_that_are_wrong_are_reported_together(tmp_path: Path) -> None:
+    one, two = ScriptedBus("one"), ScriptedBus("two")
+    plans = [
+        make_plan(one, tmp_path, Routing(destination="t", routing={"trades": "x"}, key_template="{{symbl}}")),
+        make_plan(two, tmp_path, Routing(destination="t", static_headers={"eventid": "x"})),
+    ]
+    with pytest.raises(SettingsError) as caught:
+        Publisher(plans, spool_dir=tmp_path / "spool")
+    problems = caught.value.problems
+    assert len(problems) == 3
+    assert "one" in problems[0]
+    assert "'trades' is no payload case" in problems[0]
+    assert "{{symbl}}" in problems[1]
+    assert "two" in problems[2]
+    assert "'eventid'" in problems[2]
+
+
+async def test_two_publishers_cannot_share_a_spool(tmp_path: Path) -> None:
+    publisher = make_publisher(tmp_path, ScriptedBus())
+    await publisher.start()
+    with pytest.raises(SettingsError, match="is in use by process"):
+        await make_publisher(tmp_path, ScriptedBus()).start()
+    other = make_publisher(tmp_path, ScriptedBus("other"))
+    await other.start()
+    await other.close(1)
+    await publisher.close(1)
+
+
+async def test_concurrent_sends_keep_a_lane_to_one_of_them(tmp_path: Path) -> None:
+    limits = Limits(batch_records=10, batch_bytes=10**6, record_bytes=10**6, concurrent_sends=4, keeps_order_in_batch=False)
+    bus = ScriptedBus(limits=limits)
+    bus.delay_s = 0.001
+    running = most = 0
+    send = bus.send
+
+    async def counted(batch: Sequence[Record]) -> Sequence[Failure]:
+        nonlocal running, most
+        lanes = [record.route.lane for record in batch]
+        assert len(lanes) == len(set(lanes))
+        running += 1
+        most = max(most, running)
+        try:
+            return await send(batch)
+        finally:
+            running -= 1
+
+    bus.send = counted  # type: ignore[method-assign]
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    streams = [make_stream(f"S{number}") for number in range(50)]
+    events = [event for first in range(20) for stream in streams for event in make_events(stream, 1, first=first)]
+    await publisher.publish(events)
+    assert (await publisher.close(20))[0].is_complete
+    assert len(bus.events) == 1000
+    assert_in_order(bus.events)
+    assert most == 4
