@@ -21,7 +21,7 @@ from msgspec import structs
 from .errors import SettingsError, UndeliveredError
 from .history.cache import clear_cache
 from .history.client import HistoryClient
-from .server.http import HttpRoutes, bad_http_logger, errors_as_answers, measured, requires_token
+from .server.http import HttpRoutes, aiohttp_logger, errors_as_answers, measured, requires_token
 from .server.session import Machine
 from .server.ws import WsRoutes
 from .settings.resolve import Settings, from_keywords
@@ -111,7 +111,7 @@ class _Running:
             runner = web.AppRunner(
                 _application(Machine(client, workers, self.publisher, settings.book_changes), settings.auth_token),
                 access_log=None,
-                logger=bad_http_logger(),
+                logger=aiohttp_logger(),
                 handler_cancellation=True,
                 max_line_size=MAX_URL_BYTES,
                 max_field_size=MAX_URL_BYTES,

@@ -18,8 +18,8 @@ from typing import Any
 
 from .app import TardisMachine
 from .errors import LakeError
+from .history.slice import MINUTE_US
 from .messages import to_timestamp
-from .request import MINUTE_US
 from .sample.history_api import SampleHistoryApi
 from .sample.market import Market
 from .settings import Settings

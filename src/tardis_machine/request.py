@@ -21,7 +21,8 @@ from .filters import Filter
 
 __all__ = ["NormalizedRequest", "RawRequest", "parse_normalized_request", "parse_normalized_requests", "parse_raw_request"]
 
-MINUTE_US = 60_000_000
+MAX_MERGED = 1000
+"""Requests in one: each is a stream that has to be fetched and waited for."""
 
 
 class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +86,8 @@ def parse_normalized_requests(options: Any) -> list[NormalizedRequest]:
         return [parse_normalized_request(options)]
     if not options:
         raise OptionsError("options: got an empty array, takes at least one request", "options")
+    if len(options) > MAX_MERGED:
+        raise OptionsError(f"options: got an array of {len(options)} requests, takes at most {MAX_MERGED}", "options")
     return [parse_normalized_request(item, f"[{index}].") for index, item in enumerate(options)]
 
 
@@ -194,7 +197,9 @@ class _Fields:
             raise self._wrong(name, f"got {_shown(item)}, takes {{channel, symbols?}}")
         for key in item:
             if key not in ("channel", "symbols"):
-                raise self._wrong(f"{name}.{key}" if len(key) < 80 else name, f"{_shown(key)} is no option, takes channel and symbols")
+                raise self._wrong(
+                    f"{name}.{key}" if len(key) < 80 else name, f"{_shown(key)} is no option, takes channel and symbols"
+                )
         channel = item.get("channel")
         if channel not in exchange.channels:
             known = ", ".join(exchange.channels)

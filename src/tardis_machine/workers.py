@@ -367,7 +367,9 @@ class WorkerPool:
         finally:
             del executor.jobs[job]
             executor.command(job, "cancel", ())
-            await asyncio.gather(*(feeder.stop() for feeder in feeders))
+            # All are cancelled before anything is waited for: this task itself may be cancelled while it waits.
+            fetching = [task for feeder in feeders for task in feeder.cancel()]
+            await asyncio.gather(*fetching, return_exceptions=True)
 
 
 class _Feeder:
@@ -417,11 +419,11 @@ class _Feeder:
         pieces = await self._client.refetch(damaged.piece, api_key=self._request.api_key)
         self._executor.command(self._job, "replace_slice", (self._stream, damaged.segment, pieces))
 
-    async def stop(self) -> None:
-        """Ends fetching, and waits until its files and connections are free."""
+    def cancel(self) -> set[asyncio.Task[None]]:
+        """Ends fetching; when the tasks returned are over, its files and connections are free."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        return self._tasks
 
 
 async def _happens_within(event: asyncio.Event, seconds: float) -> bool:

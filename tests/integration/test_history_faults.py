@@ -8,7 +8,7 @@ import logging
 import resource
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -422,25 +422,28 @@ async def test_refetching_what_upstream_has_corrupt_too_is_an_error(upstream: Up
             await client.refetch(item)
 
 
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk that takes the first bytes of a file and refuses the rest, as a full one does."""
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Disks that take the first bytes of a file and refuse the rest, as a full one does; those under the test's own output too."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (40, limits[1]))
-    yield tmp_path
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-async def test_a_full_disk_is_gone_on_without(upstream: Upstream, full_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with HistoryClient(upstream.url, cache_dir=full_disk) as client:
-        items = await collect(client, 0, 30)
+async def test_a_full_disk_is_gone_on_without(upstream: Upstream, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with full_disk():
+        async with HistoryClient(upstream.url, cache_dir=tmp_path) as client:
+            items = await collect(client, 0, 30)
     assert data_of(items) == recorded(at(0), 30)
     # Empty minutes still fit.
     assert [item.path is not None for item in items] == [minute % 5 == 3 for minute in range(30)]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "can't be written (File too large): going on without it" in caplog.text
-    assert len(files_in(full_disk)) == 6
-    assert all(name.endswith(".json.zst") for name in files_in(full_disk))
+    assert len(files_in(tmp_path)) == 6
+    assert all(name.endswith(".json.zst") for name in files_in(tmp_path))
 
 
 @pytest.mark.parametrize("auto_cleanup", [False, True])

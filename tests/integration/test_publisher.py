@@ -579,3 +579,107 @@ async def test_concurrent_sends_keep_a_lane_to_one_of_them(tmp_path: Path) -> No
     assert len(bus.events) == 1000
     assert_in_order(bus.events)
     assert most == 4
+
+
+async def test_what_neither_the_bus_nor_the_spool_took_is_called_lost(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    bus.hangs = True
+    publisher = make_publisher(tmp_path, bus, spool_max_bytes=10_000)
+    await publisher.start()
+    await publisher.publish(make_events(TRADES, 200))
+    with pytest.raises(
+        UndeliveredError, match=r"201 events to scripted are unconfirmed \(0 in the spool, 201 lost\): .* is full"
+    ):
+        await publisher.close(0.1)
+    assert publisher.receipts[0].lost == 201
+    # Its session was not settled: the next start tells the bus what it should have got.
+    again = ScriptedBus()
+    publisher = make_publisher(tmp_path, again)
+    await publisher.start()
+    await publisher.close(10)
+    (end,) = again.session_ends
+    assert (end.session_id, end.complete, end.entries[0].count) == ("s1", False, 200)
+
+
+async def test_a_damaged_spool_is_reported_and_the_rest_of_it_is_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bus = ScriptedBus()
+    bus.hangs = True
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    events = make_events(TRADES, 100)
+    await publisher.publish(events)
+    await publisher.abort()
+    (path,) = (tmp_path / "spool" / "scripted").glob("*.spool")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    again = ScriptedBus()
+    publisher = make_publisher(tmp_path, again)
+    await publisher.start()
+    assert publisher.receipts[0].carried == 99
+    (receipt,) = await publisher.close(10)
+    assert receipt.is_complete
+    assert len(again.events) == 99
+    assert_in_order(again.events)
+    assert "the spool was damaged" in caplog.text
+
+
+async def test_a_bus_that_hangs_does_not_hold_up_the_start(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+
+    async def never() -> None:
+        await asyncio.sleep(3600)
+
+    bus.connect = never  # type: ignore[method-assign]
+    publisher = make_publisher(tmp_path, bus)
+    started = asyncio.get_running_loop().time()
+    await publisher.start(connect_timeout_s=0.1)
+    assert asyncio.get_running_loop().time() - started < 5
+    assert publisher.health()[0].state == "connecting"
+    await publisher.abort()
+
+
+async def test_those_who_wait_for_room_are_told_when_all_ends(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    bus.hangs = True
+    publisher = make_publisher(tmp_path, bus, overflow="block", queue_max_bytes=30_000, block_timeout=60.0)
+    await publisher.start()
+    await publisher.publish(make_events(TRADES, 100))
+    waiting = asyncio.create_task(publisher.publish(make_events(TRADES, 100, first=100)))
+    await asyncio.sleep(0.05)
+    (receipt,) = await publisher.abort()
+    await waiting
+    assert (publisher.receipts[0].spooled, publisher.receipts[0].dropped) == (100, 100)
+    publisher.session_end("s1")
+    assert receipt.lost == 0
+
+
+async def test_a_ledger_that_cannot_be_written_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bus = ScriptedBus()
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    sessions = tmp_path / "spool" / "scripted" / "sessions"
+    sessions.write_text("in the way")
+    await start_session(publisher)
+    await publisher.publish(make_events(TRADES, 10))
+    await publisher.flush(10)
+    assert "the ledger can't be written" in caplog.text
+    sessions.unlink()
+    publisher.session_end("s1")
+    (receipt,) = await publisher.close(10)
+    assert receipt.is_complete
+    assert [session.session_id for session in read_closed_sessions(sessions)] == ["s1"]
+
+
+async def test_dead_letters_that_cannot_be_written_wait(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    bus.fault = lambda batch: [Failure(0, TerminalDeliveryError("no"))] if batch[0].route.payload_case == "trade" else []
+    (tmp_path / "dead-letters").write_text("in the way")
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    await publisher.publish(make_events(TRADES, 10))
+    await eventually(lambda: "dead letters can't be written" in (publisher.health()[0].last_error or ""))
+    assert publisher.health()[0].queue_events == 1
+    (tmp_path / "dead-letters").unlink()
+    (receipt,) = await publisher.close(10)
+    assert (receipt.dead_lettered, receipt.unconfirmed) == (1, 0)

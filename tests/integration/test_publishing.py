@@ -81,7 +81,9 @@ async def test_the_same_replay_twice_has_the_same_event_ids(api: SampleHistoryAp
 
 
 async def test_a_client_that_leaves_ends_its_session_incomplete(api: SampleHistoryApi, tmp_path: Path) -> None:
-    async with running_machine(api, tmp_path / "cache", file={"dir": tmp_path / "events"}, spool_dir=tmp_path / "spool") as client:
+    async with running_machine(
+        api, tmp_path / "cache", file={"dir": tmp_path / "events"}, spool_dir=tmp_path / "spool"
+    ) as client:
         asked = {"options": json.dumps(options(to="2020-02-01T00:20:00Z"))}
         async with client.http.get(client.url("/replay-normalized"), params=asked) as response:
             await response.content.read(1000)
@@ -94,7 +96,9 @@ async def test_publishing_changes_no_byte_of_the_answer(api: SampleHistoryApi, t
     asked = options(dataTypes=ALL_TYPES, to="2020-02-01T00:02:00Z")
     async with running_machine(api, tmp_path / "cache") as client:
         plain = await client.get("/replay-normalized", asked)
-    async with running_machine(api, tmp_path / "cache", file={"dir": tmp_path / "events"}, spool_dir=tmp_path / "spool") as client:
+    async with running_machine(
+        api, tmp_path / "cache", file={"dir": tmp_path / "events"}, spool_dir=tmp_path / "spool"
+    ) as client:
         assert await client.get("/replay-normalized", asked) == plain
         async with client.http.get(client.url("/health-check")) as response:
             assert (await response.json())["buses"]["file"]["state"] == "connected"

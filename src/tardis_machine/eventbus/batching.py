@@ -6,8 +6,8 @@ batch is cut by slicing. Ordinals count records in the order a bus must keep.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -72,9 +72,17 @@ class Arrival:
 class Chunk:
     """Records that came together, or some of them."""
 
-    __slots__ = ("arrival", "first", "queued_at", "records", "size_bytes")
+    __slots__ = ("arrival", "cases", "first", "queued_at", "records", "size_bytes")
 
-    def __init__(self, records: Sequence[Record], size_bytes: int, arrival: Arrival, first: int, queued_at: float) -> None:
+    def __init__(
+        self,
+        records: Sequence[Record],
+        size_bytes: int,
+        arrival: Arrival,
+        first: int,
+        queued_at: float,
+        cases: Mapping[str, int] | None = None,
+    ) -> None:
         self.records = records
         # What limits count.
         self.size_bytes = size_bytes
@@ -83,6 +91,8 @@ class Chunk:
         self.first = first
         # Since when a batch could take it.
         self.queued_at = queued_at
+        # How many there are of each payload case, where that is known.
+        self.cases = cases
 
     def __len__(self) -> int:
         return len(self.records)
@@ -111,6 +121,14 @@ class Piece(NamedTuple):
         if stop - start == len(chunk.records):
             return chunk.size_bytes
         return sum([record.size_bytes for record in chunk.records[start:stop]])
+
+    @property
+    def cases(self) -> Mapping[str, int]:
+        """How many records there are of each payload case."""
+        chunk, start, stop = self
+        if chunk.cases is not None and stop - start == len(chunk.records):
+            return chunk.cases
+        return Counter([record.route.payload_case for record in chunk.records[start:stop]])
 
 
 class Batch:

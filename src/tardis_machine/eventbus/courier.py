@@ -217,7 +217,8 @@ class Courier:
             self._delivery.bury(parcel.oversize, _too_large(self.name, parcel.oversize[0], limit), self._now())
             parcel.oversize = []
         if parcel.records:
-            arrival = self._delivery.offer(parcel.records, parcel.size_bytes, self._now())
+            cases = parcel.published if parcel.published.total() == len(parcel.records) else None
+            arrival = self._delivery.offer(parcel.records, parcel.size_bytes, self._now(), cases=cases)
             if arrival is None:
                 if self._policy.overflow != "drop" and not self._is_dropping:
                     return False

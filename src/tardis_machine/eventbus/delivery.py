@@ -12,7 +12,7 @@ out in the order of their ordinals, the next one only when those before it are r
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -176,12 +176,19 @@ class Delivery:
 
     # --- what comes in -------------------------------------------------------------------------------------------------------
 
-    def offer(self, records: Sequence[Record], size_bytes: int, now: float, ends_session: str | None = None) -> Arrival | None:
+    def offer(
+        self,
+        records: Sequence[Record],
+        size_bytes: int,
+        now: float,
+        ends_session: str | None = None,
+        cases: Mapping[str, int] | None = None,
+    ) -> Arrival | None:
         """Accepts all of these records, or none of them where there is no room; for a session's end there always is."""
         memory = size_bytes + len(records) * RECORD_MEMORY_BYTES
         arrival = Arrival(0, len(records), now)
         arrival.ends_session = ends_session
-        chunk = Chunk(records, size_bytes, arrival, 0, now)
+        chunk = Chunk(records, size_bytes, arrival, 0, now, cases)
         if self._is_direct and (self._fits(memory) or ends_session is not None):
             self._enter_direct(chunk, now)
         elif self._tail_fits(memory) or ends_session is not None:
@@ -374,9 +381,9 @@ class Delivery:
         if errors:
             self._settle_singly(batch, errors, confirmed_before, now)
         else:
-            self.by_case["confirmed"].update([record.route.payload_case for record in batch.records])
-            for chunk, start, stop in batch.pieces:
-                self._resolve(chunk.arrival, stop - start)
+            for piece in batch.pieces:
+                self.by_case["confirmed"].update(piece.cases)
+                self._resolve(piece.chunk.arrival, piece.stop - piece.start)
             self._forget(len(batch), batch.size_bytes)
         self._unlock(batch)
 
@@ -537,7 +544,7 @@ class Delivery:
             self._tail_memory_bytes -= memory
             chunk.arrival.mark = mark
             self.spooled += len(chunk)
-            self._count("spooled", chunk.records)
+            self.by_case["spooled"].update(Piece(chunk, 0, len(chunk)).cases)
             if self._unread == 0 and self._fits(memory):
                 self._enter(chunk, now)
                 kept.append(mark)

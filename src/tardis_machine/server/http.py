@@ -239,17 +239,17 @@ async def measured(request: web.Request, handler: Handler) -> web.StreamResponse
         REQUEST_SECONDS.labels(route).observe(time.monotonic() - began)
 
 
-def bad_http_logger() -> logging.Logger:
-    """For aiohttp: bytes that are not HTTP are the sender's fault, and worth a line without a traceback."""
+def aiohttp_logger() -> logging.Logger:
+    """For aiohttp, which logs a traceback for what clients do: one that leaves is worth no line, bytes that are no HTTP are worth one."""
     logger = logging.getLogger("tardis_machine.server.aiohttp")
     if not logger.filters:
-        logger.addFilter(_without_sender_s_traceback)
+        logger.addFilter(_is_our_fault)
     return logger
 
 
-def _without_sender_s_traceback(record: logging.LogRecord) -> bool:
+def _is_our_fault(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
         log.info("bytes that are no HTTP were refused", error=" ".join(str(error).split())[:200])
         return False
-    return True
+    return not isinstance(error, ConnectionError)

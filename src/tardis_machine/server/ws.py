@@ -71,7 +71,11 @@ class Connection:
         self.gone = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        await self.socket.prepare(self._request)
+        try:
+            await self.socket.prepare(self._request)
+        except ValueError:
+            # aiohttp stumbles over bytes that are no text where it looks for words.
+            raise web.HTTPBadRequest(reason="the WebSocket handshake holds bytes that are no text") from None
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._ping())]
         CONNECTIONS.labels(self._request.path).inc()
         return self

@@ -1,0 +1,240 @@
+"""Replays of a cached hour through the real server, against the Node library and the raw limits of this machine, in one run.
+
+    python -m benchmarks replay [-- --rounds 5 --minutes 60]
+
+Invariant: all contenders read the same files, take turns within a round, and the median of the rounds counts. A rate is by the wall
+clock; the rate of a core divides by the processor time of all processes instead, which other work on the machine disturbs less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from urllib.parse import quote
+
+import orjson
+
+from tardis_machine.history.reader import read_lines
+
+from .drain import http_request, ws_request
+from .replay_server import Cost, running_server
+from .report import Table, spread, to_count, to_ratio
+from .sample_hour import CACHE_DIR, EXCHANGES, fill, options, raw_options, slices
+
+NODE_LIBRARY = Path(__file__).parents[1] / ".tools" / "npm" / "node_modules" / "tardis-dev"
+SNAPSHOT_MINUTES = 20
+NODE_MINUTES = 20
+"""Minutes that Node replays: its rate does not depend on how many."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One thing to measure."""
+
+    name: str
+    request: str
+    node: dict[str, object]
+    """What the Node library is to do."""
+    node_server_rate: float
+    """Messages a second of the Node server, measured once on two cores like these."""
+    times: float
+    """How many times that we want."""
+    subscription: str = ""
+
+
+def scenarios(minutes: int) -> list[Scenario]:
+    """All of them."""
+    both = options("bitmex", minutes, "trade", "book_change")
+    five = [options(exchange, minutes, "trade", "book_change") for exchange in EXCHANGES]
+    quotes = options("bitmex", minutes, "quote")
+    snapshots = options("bitmex", min(minutes, SNAPSHOT_MINUTES), "book_snapshot_25_100ms")
+    raw = raw_options("bitmex", minutes)
+    subscription = json.dumps({"op": "subscribe", "args": [f"{channel}:XBTUSD" for channel in ("trade", "orderBookL2")]})
+    ws_raw = f"/ws-replay?exchange=bitmex&from={quote(str(raw['from']))}&to={quote(str(raw['to']))}"
+
+    def node(kind: str, *requests: dict[str, object]) -> dict[str, object]:
+        few = options("bitmex", min(minutes, NODE_MINUTES))["to"]
+        return {"kind": kind, "requests": [request | {"to": few} for request in requests]}
+
+    return [
+        Scenario("/replay", http_request("/replay", raw), node("raw", raw), 600e3, 2),
+        Scenario(
+            "/replay-normalized trade, book_change", http_request("/replay-normalized", both), node("normalized", both), 101e3, 5
+        ),
+        Scenario("… of five exchanges, merged", http_request("/replay-normalized", five), node("normalized", *five), 73e3, 8),
+        Scenario("… quote", http_request("/replay-normalized", quotes), node("normalized", quotes), 33e3, 5),
+        # Twenty minutes in three seconds.
+        Scenario(
+            "… book_snapshot_25_100ms", http_request("/replay-normalized", snapshots), node("normalized", snapshots), 12e3 / 3, 5
+        ),
+        Scenario("/ws-replay", ws_request(ws_raw), node("raw", raw), 135e3, 5, subscription),
+        Scenario(
+            "/ws-replay-normalized trade, book_change",
+            ws_request(f"/ws-replay-normalized?options={quote(json.dumps(both))}"),
+            node("normalized", both),
+            42e3,
+            10,
+        ),
+    ]
+
+
+def run_node(task: dict[str, object]) -> tuple[Cost, float]:
+    """What the Node library took for a task, and its memory in MB."""
+    script = Path(__file__).with_name("node_replay.js")
+    command = ["node", str(script), str(NODE_LIBRARY), str(CACHE_DIR), json.dumps(task)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    took = json.loads(ended.stdout)
+    return Cost(took["messages"], took["seconds"], took["cpuSeconds"]), took["peakMB"]
+
+
+def decompress_and_split(minutes: int) -> Cost:
+    """Reading alone."""
+    began = time.process_time()
+    lines = sum(len(read_lines(item)) for item in slices("bitmex", minutes))
+    took_s = time.process_time() - began
+    return Cost(lines, took_s, took_s)
+
+
+def parse_and_drop(minutes: int) -> Cost:
+    """Reading, and making objects of what is read."""
+    began = time.process_time()
+    count = 0
+    for item in slices("bitmex", minutes):
+        for line in read_lines(item):
+            if line:
+                orjson.loads(line[29:])
+                count += 1
+    took_s = time.process_time() - began
+    return Cost(count, took_s, took_s)
+
+
+class Rounds:
+    """Runs of one contender."""
+
+    def __init__(self) -> None:
+        self.costs: list[Cost] = []
+
+    @property
+    def rates(self) -> list[float]:
+        return [cost.messages / cost.wall_s for cost in self.costs]
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return median(self.rates)
+
+    @property
+    def core_rate(self) -> float:
+        """Messages a second of processor time."""
+        return median(cost.messages / cost.cpu_s for cost in self.costs)
+
+    @property
+    def cores(self) -> float:
+        """How many cores worked."""
+        return median(cost.cpu_s / cost.wall_s for cost in self.costs)
+
+
+def compare(minutes: int, rounds: int, with_node: bool, only: str) -> None:
+    """All scenarios, in turns."""
+    chosen = [scenario for scenario in scenarios(minutes) if only in scenario.name]
+    ours = {scenario.name: Rounds() for scenario in chosen}
+    node = {scenario.name: Rounds() for scenario in chosen}
+    limits: dict[str, tuple[Callable[[int], Cost], Rounds]] = {
+        "decompress and split": (decompress_and_split, Rounds()),
+        "… and parse, and drop": (parse_and_drop, Rounds()),
+    }
+    node_peak_mb = 0.0
+    with running_server() as server:
+        for _ in range(rounds):
+            for limit, its_rounds in limits.values():
+                its_rounds.costs.append(limit(min(minutes, NODE_MINUTES)))
+            for scenario in chosen:
+                ours[scenario.name].costs.append(server.run(scenario.request, scenario.subscription))
+                if with_node:
+                    cost, peak_mb = run_node(scenario.node)
+                    node[scenario.name].costs.append(cost)
+                    node_peak_mb = max(node_peak_mb, peak_mb)
+        peak_mb = server.peak_mb
+    parse = limits["… and parse, and drop"][1].rate
+    table = Table(
+        f"Messages a second, {minutes} minutes, median of {rounds}",
+        *(
+            "",
+            "ours",
+            "",
+            "cores",
+            "of a core",
+            "Node library",
+            "ours/library",
+            "Node server",
+            "ours/server",
+            "wanted",
+            "ours/parse",
+        ),
+    )
+    for scenario in chosen:
+        own, other = ours[scenario.name], node[scenario.name]
+        table.add(
+            scenario.name,
+            to_count(own.rate),
+            spread(own.rates),
+            f"{own.cores:.1f}",
+            to_count(own.core_rate),
+            *((to_count(other.rate), to_ratio(own.rate / other.rate)) if with_node else ("", "")),
+            to_count(scenario.node_server_rate),
+            to_ratio(own.rate / scenario.node_server_rate),
+            to_ratio(scenario.times),
+            f"{own.rate / parse:.2f}",
+        )
+    for name, (_, its_rounds) in limits.items():
+        table.add(name, to_count(its_rounds.rate), spread(its_rounds.rates), "1.0", to_count(its_rounds.core_rate))
+    table.show()
+    memory = Table("Memory, all processes, at most", "", "MB")
+    memory.add("ours, all of the above", f"{peak_mb:.0f}")
+    memory.add("the Node library", f"{node_peak_mb:.0f}" if with_node else "")
+    memory.add("the Node server", "190-340")
+    memory.show()
+
+
+def scale(minutes: int, rounds: int) -> None:
+    """Ten times the data."""
+    costs: dict[int, list[Cost]] = {}
+    peaks: dict[int, float] = {}
+    for part in (minutes // 10, minutes):
+        with running_server() as server:
+            request = http_request("/replay-normalized", options("bitmex", part, "trade", "book_change"))
+            costs[part] = [server.run(request) for _ in range(rounds)]
+            peaks[part] = server.peak_mb
+    table = Table(
+        "Ten times the data: /replay-normalized trade, book_change", "minutes", "messages", "seconds", "cpu seconds", "MB"
+    )
+    for part, its_costs in costs.items():
+        wall_s, cpu_s = median(cost.wall_s for cost in its_costs), median(cost.cpu_s for cost in its_costs)
+        table.add(str(part), to_count(its_costs[0].messages), f"{wall_s:.2f}", f"{cpu_s:.2f}", f"{peaks[part]:.0f}")
+    few, many = (
+        [median(getattr(cost, what) for cost in costs[part]) for what in ("messages", "wall_s", "cpu_s")] for part in costs
+    )
+    ratios = [more / less for less, more in zip(few, many, strict=True)]
+    table.add("ratio", *(f"{ratio:.1f}x" for ratio in ratios), f"{peaks[minutes] / peaks[minutes // 10]:.2f}x")
+    table.show()
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks replay --")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--minutes", type=int, default=60)
+    parser.add_argument("--only", default="", help="scenarios whose name holds this text")
+    parser.add_argument("--no-node", action="store_true", help="without the Node library")
+    parser.add_argument("--no-scale", action="store_true", help="without ten times the data")
+    given = parser.parse_args(arguments)
+    fill(given.minutes)
+    compare(given.minutes, given.rounds, not given.no_node, given.only)
+    if not given.no_scale:
+        scale(given.minutes, given.rounds)

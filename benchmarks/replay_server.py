@@ -1,0 +1,99 @@
+"""The server as users run it, with what it costs: wall time, processor time and memory of all its processes.
+
+Invariant: the client is another process; nothing of the benchmark runs in the server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from socket import create_server
+from urllib.request import urlopen
+
+from .sample_hour import CACHE_DIR
+
+__all__ = ["Cost", "ReplayServer", "running_server"]
+
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run took."""
+
+    messages: int
+    wall_s: float
+    cpu_s: float
+
+
+class ReplayServer:
+    """A running `tardis-machine serve` on the cached hour."""
+
+    def __init__(self, port: int, process: subprocess.Popen[bytes]) -> None:
+        self._port = port
+        self._process = process
+        # Messages of each request, counted once.
+        self._messages: dict[str, int] = {}
+
+    def run(self, request: str, subscription: str = "") -> Cost:
+        """One request, read to its end."""
+        asked = {"request": request, "subscription": subscription}
+        if request not in self._messages:
+            self._messages[request] = int(self._drain(asked | {"count": True})["messages"])
+        before_s = self._cpu_s()
+        took = self._drain(asked)
+        # A session waits for subscriptions before it starts, which is no work.
+        wall_s = took["streaming_seconds"] if subscription else took["seconds"]
+        return Cost(self._messages[request], wall_s, self._cpu_s() - before_s)
+
+    def _drain(self, asked: dict[str, object]) -> dict[str, float]:
+        command = [sys.executable, "-m", "benchmarks.drain", str(self._port)]
+        ended = subprocess.run(command, input=json.dumps(asked).encode(), stdout=subprocess.PIPE, check=True)
+        took: dict[str, float] = json.loads(ended.stdout)
+        return took
+
+    @property
+    def _pids(self) -> list[int]:
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        return [self._process.pid, *map(int, children)]
+
+    def _cpu_s(self) -> float:
+        fields = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in self._pids]
+        return sum(int(field[11]) + int(field[12]) for field in fields) / _TICKS_A_SECOND
+
+    @property
+    def peak_mb(self) -> float:
+        """The most that each process has held, added up; pages they share count for each."""
+        statuses = [Path(f"/proc/{pid}/status").read_text() for pid in self._pids]
+        lines = [line for status in statuses for line in status.splitlines() if line.startswith("VmHWM:")]
+        return sum(int(line.split()[1]) for line in lines) / 1024
+
+
+@contextmanager
+def running_server() -> Iterator[ReplayServer]:
+    """A server with its default number of workers; gone at the end."""
+    with create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "tardis_machine", "serve", "--port", str(port), "--cache-dir", str(CACHE_DIR)]
+    process = subprocess.Popen([*command, "--api-url", "http://127.0.0.1:9/v1", "--log-level", "warning"])
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                with urlopen(f"http://127.0.0.1:{port}/health-check", timeout=5):
+                    break
+            except OSError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        yield ReplayServer(port, process)
+    finally:
+        process.terminate()
+        process.wait(30)

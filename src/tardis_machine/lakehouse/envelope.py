@@ -1,0 +1,87 @@
+"""The envelope of an event: what every event has, whatever its payload.
+
+Invariant: pure, values in, columns out. An event without exchange, time or a payload that is known is refused, as no table could
+hold it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from .decoding import PAYLOAD_CASES, REASON, check_instants, decode_each, decode_fields, enum_names, name_enum
+
+__all__ = ["ENVELOPE", "ENVELOPE_DDL", "decode_envelopes"]
+
+_INSTANT = pa.timestamp("us", "UTC")
+
+ENVELOPE = pa.struct(
+    {
+        "exchange": pa.string(),
+        "symbol": pa.string(),
+        "payload_case": pa.string(),
+        "local_ts": _INSTANT,
+        "ingest_ts": _INSTANT,
+        "origin": pa.string(),
+        "event_id": pa.binary(),
+        "session": pa.string(),
+        "sequence": pa.int64(),
+    }
+)
+
+ENVELOPE_DDL = (
+    "exchange STRING, symbol STRING, payload_case STRING, local_ts TIMESTAMP, ingest_ts TIMESTAMP, origin STRING, "
+    f"event_id BINARY, session STRING, sequence BIGINT, {REASON} STRING"
+)
+"""What `decode_envelopes` returns, as Spark declares it."""
+
+_OF_NO_EXCHANGE = pa.array(["error", "session_end"])
+"""Payload cases that may concern several exchanges, or none."""
+
+_FIELDS = ("exchange", "symbol", "local_ts", "ingest_ts", "origin", "event_id", "sequence", "meta")
+
+
+def decode_envelopes(values: pa.Array) -> pa.Array:
+    """One row for each value, with the reason where it can't be decoded."""
+    return decode_each(values, to_envelopes, ENVELOPE)
+
+
+def to_envelopes(values: pa.Array) -> pa.StructArray:
+    """One row for each value; raises ValueError when any of them is no event."""
+    events = decode_fields(values, _FIELDS, PAYLOAD_CASES)
+    cases = pa.nulls(len(values), pa.string())
+    for case in PAYLOAD_CASES:
+        payload = events.column(case)
+        if payload.null_count < len(payload):
+            cases = pc.if_else(pc.is_valid(payload), case, cases)
+    exchange, ingest_ts = events.column("exchange"), events.column("ingest_ts")
+    local_ts = pc.coalesce(events.column("local_ts"), ingest_ts)
+    if cases.null_count:
+        raise ValueError("the payload is absent, or of a kind that this version does not know")
+    if local_ts.null_count:
+        raise ValueError("local_ts is absent")
+    if exchange.null_count and not pc.all(pc.or_(exchange.is_valid(), pc.is_in(cases, _OF_NO_EXCHANGE))).as_py():
+        raise ValueError("exchange is absent")
+    return pa.StructArray.from_arrays(
+        [
+            exchange,
+            events.column("symbol"),
+            cases,
+            check_instants(local_ts, "local_ts"),
+            check_instants(ingest_ts, "ingest_ts"),
+            name_enum(events.column("origin"), enum_names("NormalizedEvent.origin"), "origin"),
+            _event_ids(events.column("event_id"), values),
+            pc.map_lookup(events.column("meta"), "session_id", "first"),
+            events.column("sequence").cast(pa.int64()),
+        ],
+        fields=list(ENVELOPE),
+    )
+
+
+def _event_ids(event_ids: pa.Array, values: pa.Array) -> pa.Array:
+    # Producers of the schema's first version give no id: then the bytes are the identity, and a record read twice is one event.
+    if not event_ids.null_count:
+        return event_ids
+    pairs = zip(event_ids.to_pylist(), values.to_pylist(), strict=True)
+    return pa.array([given or xxhash.xxh3_128_digest(value) for given, value in pairs], pa.binary())

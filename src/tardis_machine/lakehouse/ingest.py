@@ -1,0 +1,123 @@
+"""Bus to bronze to silver, once or for ever.
+
+Bronze and silver are two streams, the second of which reads the first one's table. So silver is a function of bronze alone: it
+can be rebuilt from it, it does not care which bus or job brought the events, and each stream needs to be safe only for itself.
+The price is a second read of the values.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from xxhash import xxh3_64_hexdigest
+
+from .bronze import BronzeWriter
+from .silver.writer import SilverWriter
+from .sources import load_source
+from .streams import BatchWriter, Counts, start_stream, stream_error
+from .tables import EVENTS, Lake, all_tables, check_table, prepare_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["DEFAULT_BATCH_BYTES", "LAYERS", "Ingest"]
+
+DEFAULT_BATCH_BYTES = 256 * 1024**2
+LAYERS = ("bronze", "silver")
+
+Report = Callable[[list[Counts]], None]
+"""Told now and then what each stream has written."""
+
+_POLL_S = 0.2
+_STOP_S = 30.0
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """A source, a lake, and how far through its layers the events go."""
+
+    spark: SparkSession
+    lake: Lake
+    source: str
+    """A name in `sources.SOURCES`."""
+    options: Any
+    """The source's options as attributes: `file_dir`, …"""
+    until: str = LAYERS[-1]
+    max_batch_bytes: int = DEFAULT_BATCH_BYTES
+
+    def run_once(self, report: Report | None = None, stop: threading.Event | None = None) -> list[Counts]:
+        """Takes in what is there now, layer by layer, and ends."""
+        return self._run(None, report, stop)
+
+    def run(self, trigger_s: float, stop: threading.Event, report: Report | None = None) -> list[Counts]:
+        """Takes in what comes, in a batch every `trigger_s`, until `stop` is set."""
+        return self._run(trigger_s, report, stop)
+
+    def _run(self, trigger_s: float | None, report: Report | None, stop: threading.Event | None) -> list[Counts]:
+        for table in all_tables():
+            check_table(self.spark, self.lake, table)
+        prepare_table(self.spark, self.lake, EVENTS)
+        running: list[Running] = []
+        stop = stop or threading.Event()
+        try:
+            for stream, start in self._streams():
+                if stop.is_set():
+                    break
+                query, writer = start(trigger_s)
+                running.append(Running(stream, query, writer))
+                if trigger_s is None:
+                    _wait(running, stop, report)
+            if trigger_s is not None:
+                _wait(running, stop, report)
+        finally:
+            _stop(running)
+        return [stream.writer.counts for stream in running]
+
+    def _streams(self) -> Iterable[tuple[str, Callable[[float | None], tuple[StreamingQuery, BatchWriter]]]]:
+        source = load_source(self.source)
+        name = f"bronze-{self.source}-{xxh3_64_hexdigest(source.identity(self.options).encode())[:8]}"
+        records = source.read_stream(self.spark, self.options, self.max_batch_bytes)
+        yield name, partial(start_stream, records, self.lake, name, partial(BronzeWriter, bus=self.source))
+        if self.until == "bronze":
+            return
+        events = self.spark.readStream.format("delta").option("maxBytesPerTrigger", self.max_batch_bytes)
+        yield (
+            "silver",
+            lambda trigger_s: start_stream(events.load(self.lake.path(EVENTS)), self.lake, "silver", SilverWriter, trigger_s),
+        )
+
+
+class Running(NamedTuple):
+    """A stream that was started."""
+
+    name: str
+    query: StreamingQuery
+    writer: BatchWriter
+
+
+def _wait(running: list[Running], stop: threading.Event, report: Report | None) -> None:
+    while not stop.wait(_POLL_S):
+        for stream in running:
+            failure = stream.query.exception()
+            if failure is not None:
+                # Spark wraps what its own caller raised into a page of text.
+                raise stream_error(stream.name, stream.writer.failure or failure) from failure
+        if report is not None:
+            report([stream.writer.counts for stream in running])
+        if not any(stream.query.isActive for stream in running):
+            break
+
+
+def _stop(running: list[Running]) -> None:
+    """Lets running batches end, but not for ever: what is cut off is run again at the next start."""
+    deadline = time.monotonic() + _STOP_S
+    for stream in running:
+        while stream.query.isActive and stream.query.status["isTriggerActive"] and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        stream.query.stop()

@@ -1,0 +1,64 @@
+"""The lake commands: settings in, exit code out. What they do is in modules of its own, which take plain arguments.
+
+Invariant: SIGTERM and SIGINT let the batch at hand end, and the exit code is 0.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .session import start_session
+from .tables import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["ingest"]
+
+
+def ingest(settings: Any) -> int:
+    """`lake ingest`: a bus to the lake, until it is told to stop or, with `once`, until it has read what is there."""
+    from .ingest import Ingest
+    from .progress import ProgressLine
+    from .sources import load_source
+
+    # A source that is not to be read is found out before Spark takes its seconds to start.
+    load_source(settings.from_).identity(settings)
+    lake = Lake.at(settings.lake)
+    with stop_signal() as stop:
+        job = Ingest(
+            open_session(settings),
+            lake,
+            settings.from_,
+            settings,
+            until=settings.until,
+            max_batch_bytes=settings.lake_batch_bytes,
+        )
+        progress = ProgressLine()
+        counts = job.run_once(progress, stop) if settings.once else job.run(settings.trigger, stop, progress)
+        progress.end(counts)
+    return 0
+
+
+def open_session(settings: Any) -> SparkSession:
+    """The session that the settings ask for."""
+    return start_session(master=settings.master, remote=settings.remote, conf=settings.spark_conf, jars_dir=settings.spark_jars)
+
+
+@contextmanager
+def stop_signal() -> Iterator[threading.Event]:
+    """An event that SIGTERM or SIGINT sets; outside the main thread, which alone hears signals, nothing does."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

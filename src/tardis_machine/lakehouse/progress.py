@@ -1,0 +1,58 @@
+"""What a lake job tells while it runs: one line that is redrawn on a terminal, or printed now and then into a log.
+
+Invariant: it writes to standard error only; standard output belongs to results.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from .streams import Counts
+from .tables import EVENTS, QUARANTINE
+
+__all__ = ["ProgressLine"]
+
+_LOG_EVERY_S = 10.0
+_REDRAW = "\r\x1b[2K"
+
+
+class ProgressLine:
+    """Rows so far, rows a second, and how far behind the newest record is."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stderr
+        self._is_terminal = self._out.isatty()
+        self._started = self._shown = time.monotonic()
+
+    def __call__(self, counts: list[Counts]) -> None:
+        """Shows where the job is."""
+        if self._is_terminal:
+            self._out.write(f"{_REDRAW}{self.text(counts)}")
+            self._out.flush()
+        elif time.monotonic() - self._shown >= _LOG_EVERY_S:
+            self._shown = time.monotonic()
+            self._out.write(f"{self.text(counts)}\n")
+
+    def end(self, counts: list[Counts]) -> None:
+        """Shows where the job ended."""
+        self._out.write(f"{_REDRAW if self._is_terminal else ''}{self.text(counts)}\n")
+        self._out.flush()
+
+    def text(self, counts: list[Counts]) -> str:
+        """The line."""
+        rows: dict[str, int] = {}
+        for stream in counts:
+            for table, count in stream.rows.items():
+                rows[table] = rows.get(table, 0) + count
+        bronze, quarantined = rows.get(EVENTS.name, 0), rows.get(QUARANTINE.name, 0)
+        silver = sum(count for table, count in rows.items() if table.startswith("silver."))
+        rate = bronze / max(time.monotonic() - self._started, 1e-3)
+        parts = [f"bronze {bronze:,}", f"silver {silver:,}", f"{rate:,.0f} rows/s"]
+        if quarantined:
+            parts.append(f"quarantined {quarantined:,}")
+        newest_us = counts[0].newest_us if counts else None
+        if newest_us is not None:
+            parts.append(f"lag {max(time.time() - newest_us / 1e6, 0):,.1f} s")
+        return " · ".join(parts)

@@ -1,0 +1,139 @@
+"""The Spark session that every lake job runs in: on this machine, on a cluster, or on a Spark Connect server.
+
+Invariant: no job goes to the network for its jars; what is missing is said in one sentence before Spark is started.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import LakeError, MissingExtraError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DELTA_CONF", "start_session"]
+
+DELTA_CONF: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""What makes Delta tables known to Spark; a Connect server must be started with it."""
+
+SQL_CONF: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+_ONE_MACHINE_CONF: Mapping[str, str] = {
+    "spark.driver.memory": "1536m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Delta replays its log with 50 tasks by default: seconds a commit on a small machine.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Decoded files and batches of rows are the bulk of the heap, and live shortly: one thread collects them as well as many.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+
+_TOOLS = Path(__file__).resolve().parents[3] / ".tools"
+"""What 'make setup' leaves in a source checkout."""
+_DELTA_JAR = "delta-spark_*.jar"
+_JAVA_VERSION = 17
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+def start_session(
+    *,
+    master: str = "local[*]",
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    jars_dir: str | Path | None = None,
+    app_name: str = "tardis-machine lake",
+) -> SparkSession:
+    """The session; the running one where there is one. `conf` wins over every default."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtraError("The lake", "spark") from None
+    builder = SparkSession.builder.appName(app_name)
+    if remote is not None:
+        settings = {**SQL_CONF, **(conf or {})}
+        builder = builder.remote(remote)
+    else:
+        os.environ["JAVA_HOME"] = find_java(os.environ)
+        settings = {**DELTA_CONF, **SQL_CONF, **_local_conf(master), **(conf or {})}
+        if "spark.jars.packages" not in settings:
+            settings.setdefault("spark.jars", ",".join(str(jar) for jar in find_jars(jars_dir)))
+        builder = builder.master(master)
+        # Workers run the same interpreter as the driver, not whichever `python3` is first on PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    # It prints the traceback of whatever a stream raises; the job raises that itself.
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise LakeError(f"Spark did not start on {remote or master}: {_first_line(error)}") from error
+
+
+def _local_conf(master: str) -> dict[str, str]:
+    log_levels = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    quiet = {"spark.ui.showConsoleProgress": "false", "spark.driver.extraJavaOptions": log_levels}
+    if not master.startswith("local"):
+        return quiet
+    cores = re.match(r"local\[(\d+)", master)
+    partitions = cores[1] if cores else str(os.cpu_count() or 1)
+    java_options = f"{_ONE_MACHINE_CONF['spark.driver.extraJavaOptions']} {log_levels}"
+    return {
+        **quiet,
+        **_ONE_MACHINE_CONF,
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": partitions,
+        "spark.driver.extraJavaOptions": java_options,
+    }
+
+
+def find_java(environ: Mapping[str, str]) -> str:
+    """The home of a Java that Spark runs on: the one chosen, the one that 'make setup' found, the one on PATH."""
+    remedy = f"install Java {_JAVA_VERSION} or later (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME"
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    home = environ.get("JAVA_HOME") or (_TOOLS / "java" if (_TOOLS / "java").exists() else None)
+    java = Path(home) / "bin" / "java" if home else Path(on_path).resolve() if on_path else None
+    if java is None or not java.exists():
+        where = f"JAVA_HOME is {str(home)!r}, where there is no bin/java" if home else "no 'java' is on PATH"
+        raise LakeError(f"Spark needs Java, and {where}: {remedy}")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    version = re.search(r'version "(\d+)', answer.stderr)
+    if version is None or int(version[1]) < _JAVA_VERSION:
+        found = f"version {version[1]}" if version else "of a version that it does not tell"
+        raise LakeError(f"Spark needs Java {_JAVA_VERSION} or later, and {java} is {found}: {remedy}")
+    return str(java.parent.parent)
+
+
+def find_jars(jars_dir: str | Path | None = None) -> list[Path]:
+    """The jars of Delta and of the Kafka source: in the folder given, in the source checkout, or in the user's data folder."""
+    data_home = os.environ.get("XDG_DATA_HOME") or str(Path("~/.local/share").expanduser())
+    candidates = (
+        [Path(jars_dir)] if jars_dir else [_TOOLS / "jars" / "spark", Path(data_home) / "tardis-machine" / "jars" / "spark"]
+    )
+    for folder in candidates:
+        if any(folder.glob(_DELTA_JAR)):
+            return sorted(folder.glob("*.jar"))
+    looked_in = " and ".join(str(folder) for folder in candidates)
+    raise LakeError(
+        f"The jars of Delta Lake are not in {looked_in}: run 'make setup' in the source checkout, name their folder with "
+        "--spark-jars, or let Spark fetch them with --spark-conf spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

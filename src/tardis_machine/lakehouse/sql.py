@@ -1,0 +1,120 @@
+"""A query over a lake: its tables under their names, the answer as a table, CSV, JSON, Parquet or a chart.
+
+Invariant: only the answer is written to standard output.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import unquote
+from weakref import WeakKeyDictionary
+
+from ..errors import LakeError
+from .answers import write_csv, write_json, write_table
+from .session import start_session
+from .tables import Lake, all_tables, check_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["query", "register_tables", "run"]
+
+_WRITERS: Mapping[str, Callable[[Sequence[str], Iterable[Sequence[Any]], TextIO], None]] = {
+    "table": write_table,
+    "csv": write_csv,
+    "json": write_json,
+}
+
+
+def run(settings: Any) -> int:
+    """`lake sql`: asks, and writes the answer."""
+    if settings.format == "parquet" and settings.output is None:
+        raise LakeError("--format parquet: needs --output, the file to write")
+    lake = Lake.at(settings.lake)
+    lake.check_exists()
+    spark = start_session(master=settings.master, remote=settings.remote, conf=settings.spark_conf, jars_dir=settings.spark_jars)
+    answer = query(spark, lake, settings.query)
+    if settings.chart is not None:
+        from .chart import draw_chart
+
+        draw_chart(answer.toPandas(), Path(settings.chart), settings.query)
+        if settings.output is None:
+            return 0
+    write_answer(answer, settings.format, settings.output)
+    return 0
+
+
+def query(spark: SparkSession, lake: Lake, text: str) -> DataFrame:
+    """The answer to a query over the lake's tables (`bronze.events`, `silver.trades`, …)."""
+    from pyspark.errors import PySparkException
+
+    register_tables(spark, lake)
+    try:
+        return spark.sql(text)
+    except PySparkException as error:
+        raise LakeError(f"The query can't be run: {_sentence(error)}") from None
+
+
+def write_answer(answer: DataFrame, form: str, output: Path | None) -> None:
+    """Writes the rows to a file, or to standard output."""
+    from pyspark.errors import PySparkException
+
+    try:
+        if form == "parquet":
+            import pyarrow.parquet as pq
+
+            pq.write_table(answer.toArrow(), output)
+        elif output is not None:
+            with Path(output).open("w", encoding="utf-8", newline="") as out:
+                _WRITERS[form](answer.columns, answer.toLocalIterator(), out)
+        else:
+            _WRITERS[form](answer.columns, answer.toLocalIterator(), sys.stdout)
+    except PySparkException as error:
+        raise LakeError(f"The query failed: {_sentence(error)}") from None
+
+
+_REGISTERED: WeakKeyDictionary[SparkSession, tuple[Lake, set[str]]] = WeakKeyDictionary()
+"""The lake whose tables have their names in a session, and which of them were there: those need not be looked at again."""
+
+
+def register_tables(spark: SparkSession, lake: Lake) -> None:
+    """Gives the lake's tables their names in the session; one that has had no rows yet is an empty one."""
+    registered, known = _REGISTERED.get(spark, (lake, set()))
+    if registered != lake:
+        known = set()
+    new = [table for table in all_tables() if table.name not in known]
+    present = {table.name for table in new if check_table(spark, lake, table)}
+    if not known | present:
+        raise LakeError(f"--lake: there are no tables in {lake.root}; 'lake ingest' makes them")
+    for layer in {table.name.partition(".")[0] for table in new}:
+        spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION '{_quoted(f'{lake.root}/{layer}')}'")
+    for table in new:
+        if table.name in present:
+            _register(spark, table.name, "USING DELTA", lake.path(table))
+        else:
+            _register(spark, table.name, f"({table.ddl}) USING PARQUET", f"{lake.root}/_empty/{table.name}")
+    _REGISTERED[spark] = (lake, known | present)
+
+
+def _register(spark: SparkSession, name: str, declaration: str, path: str) -> None:
+    if spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
+        # The session's own names, which may still mean another lake.
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+    elif spark.catalog.tableExists(name):
+        details = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Location'").first()
+        location = details["data_type"] if details is not None else "no place"
+        if unquote(location.removeprefix("file:")) != path:
+            raise LakeError(f"{name} in this catalog lies in {location}, not in {path}: use a catalog of its own for each lake")
+        return
+    spark.sql(f"CREATE TABLE {name} {declaration} LOCATION '{_quoted(path)}'")
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _sentence(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

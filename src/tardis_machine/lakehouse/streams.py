@@ -1,0 +1,165 @@
+"""Streams of the lake: each reads something to its end, or for ever, and appends to tables, every batch once.
+
+How a killed job ends with the same rows: Spark writes down what a batch holds before it runs, so that a batch that was cut off is
+run again with the same rows; and each append carries the stream's identity and the batch's number, which Delta commits together
+with the rows and refuses to commit twice. The identity lies in the checkpoint: who removes the checkpoint begins a new stream,
+whose batches are not taken for those of the old one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..errors import LakeError
+from .decoding import REASON
+from .tables import QUARANTINE, Lake, Table, prepare_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["BatchWriter", "Counts", "start_stream", "stream_error", "with_decoded"]
+
+
+@dataclass
+class Counts:
+    """What a stream has written in this run."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    """By table."""
+    newest_us: int | None = None
+    """The latest broker time among the rows."""
+
+    def add(self, table: str, rows: int) -> None:
+        """Counts rows of a table."""
+        self.rows[table] = self.rows.get(table, 0) + rows
+
+
+class BatchWriter:
+    """Appends the batches of one stream to tables, each batch once; a stream subclasses it with what a batch becomes."""
+
+    def __init__(self, lake: Lake, stream: str, *, identity: str, may_repeat: bool) -> None:
+        self.lake = lake
+        self.counts = Counts()
+        self.failure: Exception | None = None
+        self._app_id = f"{stream}/{identity}"
+        self._may_repeat = may_repeat
+        self._prepared: set[str] = set()
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """What Spark calls for each batch."""
+        try:
+            self.write(batch, batch_id)
+        except Exception as error:
+            self.failure = error
+            raise
+        # Only the first batch of a run can be one that an earlier run was killed in.
+        self._may_repeat = False
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Appends a batch to all tables that it belongs to."""
+        raise NotImplementedError
+
+    def prepare(self, spark: SparkSession, table: Table) -> None:
+        """Makes sure that a table is there: it is made when its first rows come."""
+        if table.name not in self._prepared:
+            prepare_table(spark, self.lake, table)
+            self._prepared.add(table.name)
+
+    def append_decoded(self, decoded: DataFrame, table: Table, batch_id: int) -> None:
+        """Appends good rows to the table, and refused ones to the quarantine."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F  # noqa: N812
+
+        seen = Observation()
+        metrics = [F.count(F.lit(1)).alias("rows"), F.count(REASON).alias("refused"), F.max("broker_timestamp").alias("newest")]
+        good = decoded.observe(seen, *metrics).where(F.col(REASON).isNull())
+        self._append(good, table, table.name, batch_id)
+        # A batch that is in the table already is not run again, and so is not observed either.
+        refused = None
+        if not self._may_repeat:
+            found: dict[str, Any] = seen.get
+            refused = found["refused"]
+            self.counts.add(table.name, found["rows"] - refused)
+            if found["newest"] is not None:
+                newest_us = int(found["newest"].timestamp() * 1_000_000)
+                self.counts.newest_us = max(newest_us, self.counts.newest_us or newest_us)
+        if refused == 0:
+            return
+        bad = decoded.where(F.col(REASON).isNotNull()).withColumns({"stage": F.lit(table.name), "reason": F.col(REASON)})
+        self._append(bad, QUARANTINE, f"{table.name}/refused", batch_id)
+        self.counts.add(QUARANTINE.name, refused or 0)
+
+    def _append(self, rows: DataFrame, table: Table, step: str, batch_id: int) -> None:
+        self.prepare(rows.sparkSession, table)
+        writer = rows.select(*table.columns).write.format("delta").mode("append")
+        writer.option("txnAppId", f"{self._app_id}/{step}").option("txnVersion", batch_id).save(self.lake.path(table))
+
+
+def with_decoded(rows: DataFrame, decode: Callable[[pa.Array], pa.Array], ddl: str) -> DataFrame:
+    """The rows with the columns that `decode` makes of their `value`."""
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    def decode_column(values: pa.Array) -> pa.Array:
+        return decode(values)
+
+    # Not deterministic, as far as the optimizer is concerned: it must not run it once for each column that is used.
+    decoded = arrow_udf(decode_column, ddl).asNondeterministic()  # type: ignore[call-overload]
+    return rows.withColumn("_decoded", decoded("value")).select("*", "_decoded.*").drop("_decoded")
+
+
+def start_stream(
+    rows: DataFrame,
+    lake: Lake,
+    stream: str,
+    make_writer: Callable[..., BatchWriter],
+    trigger_s: float | None,
+) -> tuple[StreamingQuery, BatchWriter]:
+    """Starts a stream where it stopped last; without a trigger it ends when it has read what is there now."""
+    checkpoint = lake.checkpoint(stream)
+    identity = _identity(rows.sparkSession, f"{checkpoint}/identity")
+    writer = make_writer(lake, stream, identity=identity, may_repeat=_may_have_pending_batch(lake, f"{checkpoint}/progress"))
+    query = rows.writeStream.queryName(stream).option("checkpointLocation", f"{checkpoint}/progress").foreachBatch(writer)
+    query = query.trigger(availableNow=True) if trigger_s is None else query.trigger(processingTime=f"{trigger_s} seconds")
+    return query.start(), writer
+
+
+def _identity(spark: SparkSession, path: str) -> str:
+    from pyspark.errors import AnalysisException
+
+    try:
+        found = spark.read.schema("identity STRING").text(path).first()
+    except AnalysisException:
+        found = None
+    if found is not None:
+        return str(found[0])
+    identity = uuid.uuid4().hex
+    spark.createDataFrame([(identity,)], "identity STRING").coalesce(1).write.mode("overwrite").text(path)
+    return identity
+
+
+def _may_have_pending_batch(lake: Lake, progress: str) -> bool:
+    if not lake.is_local:
+        return True
+    planned, done = (_last_batch(Path(progress) / log) for log in ("offsets", "commits"))
+    return planned > done
+
+
+def _last_batch(log: Path) -> int:
+    return max((int(entry.name) for entry in log.glob("*") if entry.name.isdigit()), default=-1)
+
+
+def stream_error(stream: str, error: BaseException) -> LakeError:
+    """What ended a stream, as one sentence."""
+    if isinstance(error, LakeError):
+        return error
+    text = str(error).strip()
+    if "CONCURRENT_STREAM_LOG_UPDATE" in text:
+        return LakeError(f"Another job works on the stream {stream!r} of this lake; stop one of the two")
+    return LakeError(f"The stream {stream!r} stopped: {text.partition(chr(10))[0] or type(error).__name__}")

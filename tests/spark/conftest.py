@@ -1,0 +1,32 @@
+"""One Spark session for all tests of the lake.
+
+Invariant: a lake belongs to one test; the session, which takes seconds to start, to all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tardis_machine.lakehouse.session import start_session
+from tests.spark.lake_under_test import LakeUnderTest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = start_session(master="local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Iterator[LakeUnderTest]:
+    yield LakeUnderTest(spark, tmp_path)
+    for query in spark.streams.active:
+        query.stop()

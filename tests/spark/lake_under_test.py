@@ -1,0 +1,99 @@
+"""A lake to test, and a writer of files as the file bus leaves them before it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tardis_machine.eventbus.encoding import BronzeEncoder
+from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE, Lake, Table
+from tardis_machine.messages import Message, Trade, to_timestamp
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START_US = 1_580_515_200_000_000  # 2020-02-01
+FILE_SCHEMA = pa.schema(
+    {"value": pa.binary(), "key": pa.string(), "headers": pa.map_(pa.string(), pa.string()), "destination": pa.string()}
+)
+
+
+def trades(count: int, *, start: int = 0, symbol: str = "XBTUSD") -> list[Message]:
+    """Trades a millisecond apart, each different from the others."""
+    return [
+        Trade(
+            symbol=symbol,
+            exchange="bitmex",
+            id=f"t{n}",
+            price=9000 + n % 7 / 2,
+            amount=n + 1,
+            side=("buy", "sell", "unknown")[n % 3],  # type: ignore[arg-type]
+            timestamp=to_timestamp(START_US + n * 1000, milliseconds=True),
+            local_timestamp=to_timestamp(START_US + n * 1000 + 250),
+        )
+        for n in range(start, start + count)
+    ]
+
+
+def encode(messages: Sequence[Message], session: str = "s1", **options: Any) -> list[bytes]:
+    """The messages' events, as one session publishes them."""
+    return [
+        event.value
+        for event in BronzeEncoder(session_id=session, origin="replay", clock_us=lambda: START_US, **options).encode(messages)
+    ]
+
+
+class FileBus:
+    """A folder of Parquet files, as the file bus writes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def write(self, name: str, values: Sequence[bytes | None]) -> None:
+        rows = [{"value": v, "key": "k", "headers": [("payloadCase", "trade")], "destination": "events"} for v in values]
+        unfinished = self.folder / f".{name}"
+        pq.write_table(pa.Table.from_pylist(rows, FILE_SCHEMA), unfinished)
+        unfinished.rename(self.folder / f"part-{name}.parquet")
+
+
+class LakeUnderTest:
+    """A lake with a file bus before it."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.bus = FileBus(folder / "bus")
+        self.lake = Lake.at(folder / "lake")
+
+    def ingest(self, **options: Any) -> dict[str, int]:
+        """Takes in what is there; rows written by table."""
+        counts = Ingest(self.spark, self.lake, "files", SimpleNamespace(file_dir=self.bus.folder), **options).run_once()
+        return dict(sum((Counter(stream.rows) for stream in counts), Counter()))
+
+    def rows(self, table: Table, *without: str) -> list[tuple[Any, ...]]:
+        """All rows, sorted."""
+        frame = self.lake.read(self.spark, table).drop(*without)
+        return sorted((tuple(map(comparable, row)) for row in frame.collect()), key=repr)
+
+    def count(self, table: Table) -> int:
+        return self.lake.read(self.spark, table).count()
+
+    @property
+    def events(self) -> list[tuple[Any, ...]]:
+        # When a file was finished is not the same in two runs of a test.
+        return self.rows(EVENTS, "broker_timestamp")
+
+    @property
+    def quarantine(self) -> list[tuple[Any, ...]]:
+        return self.rows(QUARANTINE, "broker_timestamp")
+
+
+def comparable(value: Any) -> Any:
+    return tuple(sorted(value.items())) if isinstance(value, dict) else value

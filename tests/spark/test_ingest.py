@@ -1,0 +1,126 @@
+"""Files to bronze to silver: what arrives, what is kept once, and what is set aside."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+from decimal import Decimal
+from types import SimpleNamespace
+
+import pytest
+
+from tardis_machine.errors import LakeError
+from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
+from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
+from tardis_machine.lakehouse.silver.trades import TRADES
+from tardis_machine.lakehouse.tables import EVENTS
+from tardis_machine.messages import BookChange, BookLevel, to_timestamp
+from tests.spark.lake_under_test import START_US, LakeUnderTest, encode, trades
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_every_record_is_in_bronze_as_it_came_and_in_silver_typed(lake: LakeUnderTest) -> None:
+    values = encode(trades(20))
+    lake.bus.write("a", values)
+    assert lake.ingest() == {"bronze.events": 20, "silver.trades": 20}
+
+    bronze = lake.lake.read(lake.spark, EVENTS).orderBy("sequence").collect()
+    assert [bytes(row.value) for row in bronze] == values
+    assert [row.position for row in bronze] == [f"part-a.parquet:{n}" for n in range(20)]
+    first = bronze[0]
+    assert (first.exchange, first.symbol, first.payload_case, first.origin) == ("bitmex", "XBTUSD", "trade", "replay")
+    assert (first.session, first.sequence, first.bus, first.destination, first.key) == ("s1", 0, "files", "events", "k")
+    assert first.headers == {"payloadCase": "trade"}
+    assert bytes(first.event_id) == NormalizedEvent.FromString(values[0]).event_id
+    assert first.broker_timestamp is not None
+
+    silver = lake.lake.read(lake.spark, TRADES.table).orderBy("sequence").collect()
+    row = silver[4]
+    assert (row.price, row.amount, row.side, row.trade_id) == (Decimal("9002"), Decimal(5), "sell", "t4")
+    at = datetime.fromtimestamp(START_US / 1e6, UTC)
+    assert row.event_ts.astimezone(UTC) == at.replace(microsecond=4000)
+    assert row.local_ts.astimezone(UTC) == at.replace(microsecond=4250)
+    assert str(row.date) == "2020-02-01"
+
+
+def test_what_arrives_twice_is_twice_in_bronze_and_once_in_silver(lake: LakeUnderTest) -> None:
+    values = encode(trades(10))
+    lake.bus.write("a", values)
+    lake.bus.write("b", values)
+    assert lake.ingest() == {"bronze.events": 20, "silver.trades": 10}
+    silver = lake.rows(TRADES.table)
+
+    # The same replay again, in a session of its own, and further than before.
+    lake.bus.write("c", encode(trades(15), session="s2"))
+    assert lake.ingest() == {"bronze.events": 15, "silver.trades": 5}
+    assert [row for row in lake.rows(TRADES.table) if row in silver] == silver
+    assert lake.count(TRADES.table) == 15
+
+    # Nothing new: nothing is written.
+    assert lake.ingest() == {}
+
+
+def test_what_can_not_be_decoded_is_set_aside_and_the_stream_goes_on(lake: LakeUnderTest) -> None:
+    good = encode(trades(3))
+    bad_price = NormalizedEvent.FromString(encode(trades(1, start=5))[0])
+    bad_price.trade.price_str = "0.0000000000000000001"
+    lake.bus.write("a", [good[0], b"\xff\xff", good[1], None, b"", bad_price.SerializeToString()])
+    lake.bus.write("b", [good[2]])
+    assert lake.ingest() == {"bronze.events": 4, "silver.trades": 3, "bronze.quarantine": 4}
+    undecodable = {row[7]: (row[2], row[1]) for row in lake.quarantine if row[0] == "bronze.events"}
+    assert undecodable.keys() == {"part-a.parquet:1", "part-a.parquet:3", "part-a.parquet:4"}
+    assert undecodable["part-a.parquet:1"] == (b"\xff\xff", "failed to decode Protobuf message: unexpected EOF in varint")
+    assert undecodable["part-a.parquet:3"] == (None, "the record has no value")
+    assert undecodable["part-a.parquet:4"][1].startswith("the payload is absent")
+    refused = [row for row in lake.quarantine if row[0] == "silver.trades"]
+    assert [(row[1].partition(":")[0], bytes(row[2])) for row in refused] == [("price", bad_price.SerializeToString())]
+
+
+def test_book_changes_keep_their_levels_in_order(lake: LakeUnderTest) -> None:
+    change = BookChange(
+        symbol="XBTUSD",
+        exchange="bitmex",
+        is_snapshot=True,
+        bids=[BookLevel(9000, 1), BookLevel(8999.5, 0)],
+        asks=[BookLevel(9001, 0.1)],
+        timestamp=to_timestamp(START_US),
+        local_timestamp=to_timestamp(START_US),
+    )
+    lake.bus.write("a", encode([change, *trades(2)]))
+    assert lake.ingest() == {"bronze.events": 3, "silver.trades": 2, "silver.book_changes": 1}
+    row = lake.lake.read(lake.spark, BOOK_CHANGES.table).first()
+    assert row is not None
+    assert row.is_snapshot is True
+    assert [(level.price, level.amount) for level in row.bids] == [(9000, 1), (Decimal("8999.5"), 0)]
+    assert [(level.price, level.amount) for level in row.asks] == [(9001, Decimal("0.1"))]
+
+
+def test_a_running_job_takes_files_as_they_come_and_stops_when_told(lake: LakeUnderTest) -> None:
+    stop = threading.Event()
+    lake.bus.write("a", encode(trades(2)))
+    job = Ingest(lake.spark, lake.lake, "files", SimpleNamespace(file_dir=lake.bus.folder))
+    seen: list[int] = []
+
+    def report(counts: list) -> None:  # type: ignore[type-arg]
+        rows = counts[-1].rows.get("silver.trades", 0) if len(counts) == 2 else 0
+        if rows == 2 and not seen:
+            seen.append(rows)
+            lake.bus.write("b", encode(trades(3, start=2), session="s2"))
+        if rows == 5:
+            stop.set()
+
+    threading.Timer(300, stop.set).start()
+    began = time.monotonic()
+    job.run(0.5, stop, report)
+    assert time.monotonic() - began < 300
+    assert lake.count(TRADES.table) == 5
+    assert not lake.spark.streams.active
+
+
+def test_a_folder_that_is_not_there_is_named(lake: LakeUnderTest) -> None:
+    job = Ingest(lake.spark, lake.lake, "files", SimpleNamespace(file_dir=lake.bus.folder / "nowhere"))
+    with pytest.raises(LakeError, match=r"--file-dir: there is no folder .*nowhere"):
+        job.run_once()
