@@ -243,9 +243,9 @@ def test_a_disk_that_is_full_or_read_only_is_an_error_in_health_and_loses_nothin
     tmp_path: Path, trouble: str, reason: str
 ) -> None:
     (tmp_path / "disk").mkdir()
-    mount = f"mount -t tmpfs -o size=16m tmpfs {tmp_path}/disk && exec {sys.executable} -c '{SMALL_DISK}' {tmp_path} {trouble}"
+    mount = 'mount -t tmpfs -o size=16m tmpfs "$1/disk" && exec "$0" -c "$3" "$1" "$2"'
     # A disk of its own, seen by this process alone.
-    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount]
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, sys.executable, str(tmp_path), trouble, SMALL_DISK]
     output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=90).stdout
     in_trouble, afterwards = (json.loads(line) for line in output.splitlines())
     assert in_trouble["state"] == "spooling"
