@@ -460,7 +460,7 @@ def test_strategies_reach_the_odd_corners() -> None:
     """The properties above mean something only if they meet nulls, absent values, long numbers and far years."""
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=400, database=None, derandomize=True)
+    @settings(max_examples=800, database=None, derandomize=True)
     @given(messages())
     def look(message: Message) -> None:
         [event] = encoder().encode([message])
