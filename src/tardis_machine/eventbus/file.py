@@ -8,7 +8,6 @@ Invariant: a name that begins with `part-` is a whole, durable file. What is bei
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from array import array
@@ -83,6 +82,8 @@ class FileBus:
 
     async def connect(self) -> None:
         """Makes the folder, shows that it can be written, and removes what was left half-written there."""
+        import asyncio  # not at the top: `--help` reads this file for its options
+
         await asyncio.to_thread(self._prepare)
 
     def _prepare(self) -> None:
@@ -108,6 +109,8 @@ class FileBus:
 
     async def send(self, batch: Sequence[Record]) -> Sequence[Failure]:
         """One file."""
+        import asyncio
+
         gate = _Gate()
         try:
             await asyncio.to_thread(self._write, batch, gate)
