@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--events", type=int, default=500_000)
     events = parser.parse_args().events
-    spark = start_session(master="local[2]")
+    spark = start_session(master="local[2]", long_running=True)
     work_dir = Path(tempfile.mkdtemp(prefix="bench-lake-"))
     try:
         measure(spark, work_dir / "warm", min(events, 20_000))

@@ -31,6 +31,7 @@ __all__ = [
     "TradeBar",
     "from_json",
     "is_calendar_second",
+    "is_to_the_millisecond",
     "js_number",
     "parse_timestamp_us",
     "to_json",
@@ -304,6 +305,7 @@ _SECONDS_OF: dict[str, int] = {}
 _TEXT_OF: dict[int, str] = {}
 _CACHE_LIMIT = 10_000
 _MILLISECONDS = [f".{millisecond:03d}Z" for millisecond in range(1000)]
+_MILLISECOND_TEXTS = frozenset(_MILLISECONDS)
 
 
 def parse_timestamp_us(text: str) -> int:
@@ -330,6 +332,11 @@ def is_calendar_second(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_to_the_millisecond(text: str) -> bool:
+    """Whether text is a timestamp as messages hold it, with three digits: two look-ups for most."""
+    return text[19:] in _MILLISECOND_TEXTS and (text[:19] in _SECONDS_OF or is_calendar_second(text))
 
 
 def _cache_seconds(text: str) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from ..messages import UNSET, BookLevel, is_calendar_second, js_number, to_json, to_timestamp
+from ..messages import UNSET, BookLevel, is_calendar_second, is_to_the_millisecond, js_number, to_json, to_timestamp
 
 __all__ = [
     "level_rows",
@@ -35,6 +35,7 @@ __all__ = [
 
 _parse_json = orjson.loads
 _EXACT = 2**53
+_LEAST_EXACT = -_EXACT
 
 
 # --- numbers -----------------------------------------------------------------------------------------------------------------
@@ -108,9 +109,9 @@ def _rounded(value: int) -> float:
 def verbatim(value: Any) -> Any:
     """A value that the reference passes on as it is; only a number's type may change, so that it prints as in JavaScript."""
     kind = type(value)
-    if kind is float:
-        return js_number(value)
-    return _rounded(value) if kind is int and not -_EXACT < value < _EXACT else value
+    if kind is int:
+        return value if _LEAST_EXACT < value < _EXACT else _rounded(value)
+    return js_number(value) if kind is float else value
 
 
 def optional_number(value: Any) -> Any:
@@ -204,16 +205,9 @@ def timestamp_from_text(text: Any, micros: bool = False) -> str | None:
     """
     if type(text) is not str:
         return timestamp_from_ms(text)
-    length = len(text)
-    if (
-        length == 24
-        and not micros
-        and text[19] == "."
-        and text[23] == "Z"
-        and text[20:23].isdecimal()
-        and is_calendar_second(text)
-    ):
+    if not micros and is_to_the_millisecond(text):
         return text
+    length = len(text)
     if (
         length > 24
         and text[19] == "."

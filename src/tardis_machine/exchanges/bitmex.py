@@ -21,9 +21,9 @@ class BitmexTradeMapper(Mapper):
     def accepts(self, message: Json) -> bool:
         return message.get("table") == "trade" and message.get("action") == "insert"
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
-        for trade in message["data"]:
-            yield Trade(
+    def map(self, message: Json, local_timestamp: str) -> list[Trade]:
+        return [
+            Trade(
                 trade.get("symbol", UNSET),
                 self.exchange,
                 trade.get("trdMatchID", UNSET),
@@ -33,6 +33,8 @@ class BitmexTradeMapper(Mapper):
                 timestamp_from_text(trade.get("timestamp")),
                 local_timestamp,
             )
+            for trade in message["data"]
+        ]
 
 
 def _side(side: str | None) -> Side:

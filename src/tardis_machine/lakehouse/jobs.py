@@ -31,7 +31,7 @@ def ingest(settings: Any) -> int:
     lake = Lake.at(settings.lake)
     with stop_signal() as stop:
         job = Ingest(
-            open_session(settings),
+            open_session(settings, long_running=True),
             lake,
             settings.from_,
             settings,
@@ -44,9 +44,15 @@ def ingest(settings: Any) -> int:
     return 0
 
 
-def open_session(settings: Any) -> SparkSession:
+def open_session(settings: Any, *, long_running: bool = False) -> SparkSession:
     """The session that the settings ask for."""
-    return start_session(master=settings.master, remote=settings.remote, conf=settings.spark_conf, jars_dir=settings.spark_jars)
+    return start_session(
+        master=settings.master,
+        remote=settings.remote,
+        conf=settings.spark_conf,
+        jars_dir=settings.spark_jars,
+        long_running=long_running,
+    )
 
 
 @contextmanager

@@ -39,8 +39,6 @@ _ONE_MACHINE_CONF: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     # Delta replays its log with 50 tasks by default: seconds a commit on a small machine.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # Decoded files and batches of rows are the bulk of the heap, and live shortly: one thread collects them as well as many.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 
 _TOOLS = Path(__file__).resolve().parents[3] / ".tools"
@@ -56,9 +54,13 @@ def start_session(
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
     jars_dir: str | Path | None = None,
+    long_running: bool = False,
     app_name: str = "tardis-machine lake",
 ) -> SparkSession:
-    """The session; the running one where there is one. `conf` wins over every default."""
+    """The session; the running one where there is one. `conf` wins over every default.
+
+    `long_running` lets the JVM compile fully, which costs a short job more than it gains.
+    """
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -69,7 +71,7 @@ def start_session(
         builder = builder.remote(remote)
     else:
         os.environ["JAVA_HOME"] = find_java(os.environ)
-        settings = {**DELTA_CONF, **SQL_CONF, **_local_conf(master), **(conf or {})}
+        settings = {**DELTA_CONF, **SQL_CONF, **_local_conf(master, long_running=long_running), **(conf or {})}
         if "spark.jars.packages" not in settings:
             settings.setdefault("spark.jars", ",".join(str(jar) for jar in find_jars(jars_dir)))
         builder = builder.master(master)
@@ -85,20 +87,21 @@ def start_session(
         raise LakeError(f"Spark did not start on {remote or master}: {_first_line(error)}") from error
 
 
-def _local_conf(master: str) -> dict[str, str]:
+def _local_conf(master: str, *, long_running: bool) -> dict[str, str]:
     log_levels = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     quiet = {"spark.ui.showConsoleProgress": "false", "spark.driver.extraJavaOptions": log_levels}
     if not master.startswith("local"):
         return quiet
     cores = re.match(r"local\[(\d+)", master)
     partitions = cores[1] if cores else str(os.cpu_count() or 1)
-    java_options = f"{_ONE_MACHINE_CONF['spark.driver.extraJavaOptions']} {log_levels}"
+    # Rows are the bulk of the heap and live shortly: one thread collects them as well as many.
+    java_options = ["-XX:+UseSerialGC", *([] if long_running else ["-XX:TieredStopAtLevel=1"]), log_levels]
     return {
         **quiet,
         **_ONE_MACHINE_CONF,
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": partitions,
-        "spark.driver.extraJavaOptions": java_options,
+        "spark.driver.extraJavaOptions": " ".join(java_options),
     }
 
 

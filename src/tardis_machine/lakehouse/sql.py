@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import LakeError
 from .answers import write_csv, write_json, write_table
-from .session import start_session
+from .jobs import open_session
 from .tables import Lake, all_tables, check_table
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run(settings: Any) -> int:
         raise LakeError("--format parquet: needs --output, the file to write")
     lake = Lake.at(settings.lake)
     lake.check_exists()
-    spark = start_session(master=settings.master, remote=settings.remote, conf=settings.spark_conf, jars_dir=settings.spark_jars)
+    spark = open_session(settings)
     answer = query(spark, lake, settings.query)
     if settings.chart is not None:
         from .chart import draw_chart
