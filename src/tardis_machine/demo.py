@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from types import SimpleNamespace
 from typing import Any
 
@@ -186,7 +187,7 @@ def _report(stages: Mapping[str, Mapping[str, int]], folder: Path, console: Any)
         table.add_row(stage, *(f"{counts.get(kind, 0):,}" for kind in DATA_TYPES), "[green]✓[/]" if same else "[red]✗[/]")
     console.print(table)
     console.print(f"chart: {folder / 'trades.png'}")
-    console.print(f"ask:   {ASK} {folder / 'lake'}", soft_wrap=True)
+    console.print(f"ask:   {ASK} {quote(str(folder / 'lake'))}", soft_wrap=True)
     if not agree:
         console.print("[red]the counts differ: something was lost or repeated on the way[/]")
     return 0 if agree else 1

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tardis_machine.frames import to_json_frames, to_raw_frames, to_raw_lines, to_text_frame
+from tardis_machine.frames import to_json_frames, to_raw_frames, to_raw_lines, to_text_frames
 from tardis_machine.messages import Disconnect, to_json
 
 AT = b"2020-01-01T00:00:01.0020039Z"
@@ -29,7 +29,7 @@ def read_frames(data: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 65_535, 65_536, 100_000])
 def test_a_frame_of_any_size_reads_back(size: int) -> None:
-    assert read_frames(to_text_frame(b"x" * size)) == [b"x" * size]
+    assert read_frames(to_text_frames([b"x" * size] * 2)) == [b"x" * size] * 2
 
 
 def test_raw_lines_wrap_the_message_untouched_and_show_disconnects_as_empty_lines() -> None:
