@@ -187,7 +187,7 @@ class _Process(asyncio.BufferedProtocol):
                 [sys.executable, "-c", _START.format(path=sys.path), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                process_group=0,  # Ctrl-C is for the server alone, from the first moment on
+                process_group=0,  # a signal to the server's group is the server's to answer; workers end with their socket
             )
         # Set when the process is gone.
         self.gone = asyncio.Event()

@@ -194,13 +194,13 @@ def test_metrics_are_declared_once_with_names_that_prometheus_takes() -> None:
 
 
 def test_what_is_rendered_is_what_is_declared() -> None:
-    telemetry.EVENTS_PUBLISHED.labels("file", "trade").inc(3)
-    telemetry.QUEUE_BYTES.labels("file").set(5)
-    telemetry.CONFIRM_SECONDS.labels("file", "trade").observe(0.2)
+    telemetry.EVENTS_PUBLISHED.labels("only here", "trade").inc(3)
+    telemetry.QUEUE_BYTES.labels("only here").set(5)
+    telemetry.CONFIRM_SECONDS.labels("only here", "trade").observe(0.2)
     text = render_metrics().decode()
-    assert 'tardis_machine_bus_events_published_total{bus="file",payload_case="trade"} 3.0\n' in text
-    assert 'tardis_machine_bus_queue_bytes{bus="file"} 5.0\n' in text
-    assert 'tardis_machine_bus_confirm_seconds_bucket{bus="file",le="0.25",payload_case="trade"} 1.0\n' in text
+    assert 'tardis_machine_bus_events_published_total{bus="only here",payload_case="trade"} 3.0\n' in text
+    assert 'tardis_machine_bus_queue_bytes{bus="only here"} 5.0\n' in text
+    assert 'tardis_machine_bus_confirm_seconds_bucket{bus="only here",le="0.25",payload_case="trade"} 1.0\n' in text
     for metric in METRICS:
         assert f"# TYPE {metric.full_name} {metric.kind}\n" in text
     assert all(line.startswith(("# ", "tardis_machine_")) for line in text.splitlines())

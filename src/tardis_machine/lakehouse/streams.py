@@ -9,6 +9,7 @@ whose batches are not taken for those of the old one.
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +42,7 @@ class Counts:
         self.rows[table] = self.rows.get(table, 0) + rows
 
 
-class BatchWriter:
+class BatchWriter(ABC):
     """Appends the batches of one stream to tables, each batch once; a stream subclasses it with what a batch becomes."""
 
     def __init__(self, lake: Lake, stream: str, *, identity: str, may_repeat: bool) -> None:
@@ -62,9 +63,9 @@ class BatchWriter:
         # Only the first batch of a run can be one that an earlier run was killed in.
         self._may_repeat = False
 
+    @abstractmethod
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Appends a batch to all tables that it belongs to."""
-        raise NotImplementedError
 
     def prepare(self, spark: SparkSession, table: Table) -> None:
         """Makes sure that a table is there: it is made when its first rows come."""
