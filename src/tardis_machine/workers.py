@@ -138,9 +138,6 @@ def _take_commands(received: bytearray) -> list[tuple[int, tuple[str, Any]]]:
 
 def main() -> None:
     """Entry point of a worker process; the socket to the server is its argument."""
-    # A service manager may signal every process of the service at once; when to end is the server's decision.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as connection, contextlib.suppress(ConnectionError):
         serve(connection)
 
@@ -167,6 +164,17 @@ class _Outputs:
         return self._items.popleft()
 
 
+@contextlib.contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """What is started here never hears SIGINT or SIGTERM, from its first moment on: a terminal or a service manager may signal every
+    process at once, but when a worker ends is the server's decision. A blocked signal is inherited, a handler would come too late."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Process(asyncio.BufferedProtocol):
     """The server's end of one worker process."""
 
@@ -182,7 +190,7 @@ class _Process(asyncio.BufferedProtocol):
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
                 end.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER_BYTES)
         self._socket = ours
-        with theirs:
+        with theirs, _blocked_signals():
             self.process = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-c", _START.format(path=sys.path), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
