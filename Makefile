@@ -11,14 +11,15 @@ SPARK := .tools/jars/spark/.done
 BROKERS := .tools/jars/kafka/.done .tools/jars/elasticmq/.done
 NPM := .tools/npm/.done
 PYTHON := .venv/bin/python
-BENCH := benchmarks/bench_*.py
+# Names of benchmarks; none means all.
+BENCH :=
 # Spark runs on the Java that the set-up found.
 WITH_JAVA := JAVA_HOME="$$(readlink -f .tools/java)"
 # Maven is needed only while there are jars to fetch.
 maven-for = $(if $(filter-out $(wildcard $1),$1),maven)
 
 help: ## shows this
-	@echo "usage: make TARGET [ARGS='more arguments for demo, test or bench'] [BENCH=one.py]"
+	@echo "usage: make TARGET [ARGS='more arguments for demo, test or bench'] [BENCH=one]"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: all-programs $(VENV) $(SPARK) $(BROKERS) $(NPM) ## makes .venv, and fetches jars and test servers
@@ -48,7 +49,7 @@ lock: .tools/java/bin/java ## writes the lock files again, after a change in pyp
 	@scripts/lock
 
 bench: setup ## measures against raw limits and against the Node library
-	@for bench in $(BENCH); do echo "bench: $$bench"; $(WITH_JAVA) $(PYTHON) "$$bench" $(ARGS); done
+	@$(WITH_JAVA) $(PYTHON) -m benchmarks $(BENCH) $(ARGS)
 
 clean: ## removes all that was made or fetched
 	@rm -rf .venv .tools .demo .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks.report import Table, to_ratio
 from tardis_machine.eventbus.encoding import BronzeEncoder, _Series
 from tardis_machine.eventbus.wire import encode_timestamp
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as pb
@@ -172,10 +173,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("trade, three in a line", make_trades(given.events, in_a_line=3), fill_trade, "trade"),
         ("book change of 10 levels", make_book_changes(given.events), fill_book_change, "book_change"),
     )
-    print(f"{'encoding to Bronze':28}{'ours':>10}{'library':>10}{'ratio':>8}{'target':>10}")
+    table = Table("Microseconds an event", "", "ours", "library", "ratio", "wanted")
     for name, messages, fill, payload_case in cases:
         own, other = compare(messages, fill, payload_case, given.rounds)
-        print(f"{name:28}{own:7.2f} us{other:7.2f} us{other / own:7.2f}x{TARGETS_US[name]:7.1f} us")
+        table.add(name, f"{own:.2f}", f"{other:.2f}", to_ratio(other / own), f"{TARGETS_US[name]:.1f}")
+    table.show()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the lake takes in: rows a second for each stage, and as a share of reading the same source into nothing.
 
-    python benchmarks/bench_lakehouse.py [--events 500000]
+    python -m benchmarks lakehouse [-- --events 500000]
 
 Invariant: ratios compare stages of one run on one machine, over the same files; each stage is warmed by a small one before.
 """
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.report import Table, to_count
 from tardis_machine.eventbus.encoding import BronzeEncoder
 from tardis_machine.lakehouse.ingest import Ingest
 from tardis_machine.lakehouse.session import start_session
@@ -112,8 +113,10 @@ def main() -> None:
         spark.stop()
         shutil.rmtree(work_dir, ignore_errors=True)
     noop = times["files to noop"]
+    table = Table(f"{to_count(events)} trades", "", "rows/s", "of noop")
     for stage, taken in times.items():
-        print(f"{stage:32} {events / taken:>12,.0f} rows/s  {noop / taken:>6.2f} of noop")
+        table.add(stage, to_count(events / taken), f"{noop / taken:.2f}")
+    table.show()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.report import Table, to_count
 from tardis_machine.eventbus import plan_bus
 from tardis_machine.eventbus.contract import Event, Record
 from tardis_machine.eventbus.encoding import BronzeEncoder
@@ -133,17 +134,18 @@ def main() -> None:
             best = {name: Took(*map(min, this, best.get(name, this))) for name, this in took.items()}
         cost_us = min(hand_over_cost(events, Path(temporary) / f"cost-{number}") for number in range(arguments.rounds))
     size = sum(len(event.value) for event in events) / len(events)
-    print(f"{len(events)} trades of {size:.0f} bytes, Parquet with zstd, fsync and rename; best of {arguments.rounds}")
+    table = Table(
+        f"{to_count(len(events))} trades of {size:.0f} bytes, Parquet with zstd, fsync and rename; best of {arguments.rounds}",
+        *("", "events/s", "processor us", "of raw"),
+    )
     for name, this in best.items():
         ratio = best["raw"].wall_s / this.wall_s
-        rate = len(events) / this.wall_s / 1000
-        print(
-            f"  {name:<12} {rate:6.0f} k events/s   {this.cpu_s / len(events) * 1e6:5.2f} us of processor   {ratio:5.2f} of raw"
-        )
-    print(f"  publish() takes {cost_us:.2f} us an event of the event loop")
+        table.add(name, to_count(len(events) / this.wall_s), f"{this.cpu_s / len(events) * 1e6:.2f}", f"{ratio:.2f}")
+    table.show()
+    print(f"\npublish() takes {cost_us:.2f} us an event of the event loop;", end=" ")
     rate, ratio = len(events) / best["publisher"].wall_s, best["raw"].wall_s / best["publisher"].wall_s
     verdict = "met" if ratio >= TARGET_RATIO and rate >= TARGET_EVENTS_A_SECOND else "not met"
-    print(f"  wanted on an idle machine: {TARGET_RATIO} of raw and {TARGET_EVENTS_A_SECOND // 1000} k events/s: {verdict}")
+    print(f"wanted on an idle machine: {TARGET_RATIO} of raw and {TARGET_EVENTS_A_SECOND // 1000} k events/s: {verdict}")
 
 
 if __name__ == "__main__":

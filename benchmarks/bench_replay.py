@@ -20,12 +20,11 @@ from urllib.parse import quote
 
 import orjson
 
+from benchmarks.drain import http_request, ws_request
+from benchmarks.replay_server import Cost, running_server
+from benchmarks.report import Table, spread, to_count, to_ratio
+from benchmarks.sample_hour import CACHE_DIR, EXCHANGES, fill, options, raw_options, slices
 from tardis_machine.history.reader import read_lines
-
-from .drain import http_request, ws_request
-from .replay_server import Cost, running_server
-from .report import Table, spread, to_count, to_ratio
-from .sample_hour import CACHE_DIR, EXCHANGES, fill, options, raw_options, slices
 
 NODE_LIBRARY = Path(__file__).parents[1] / ".tools" / "npm" / "node_modules" / "tardis-dev"
 SNAPSHOT_MINUTES = 20
@@ -225,7 +224,7 @@ def scale(minutes: int, rounds: int) -> None:
     table.show()
 
 
-def main(arguments: Sequence[str] = ()) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks replay --")
     parser.add_argument("--rounds", type=int, default=5)
@@ -238,3 +237,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     compare(given.minutes, given.rounds, not given.no_node, given.only)
     if not given.no_scale:
         scale(given.minutes, given.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,14 +10,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from socket import create_server
 from urllib.request import urlopen
 
-from .sample_hour import CACHE_DIR
+from benchmarks.sample_hour import CACHE_DIR
 
 __all__ = ["Cost", "ReplayServer", "running_server"]
 
@@ -53,9 +53,9 @@ class ReplayServer:
         wall_s = took["streaming_seconds"] if subscription else took["seconds"]
         return Cost(self._messages[request], wall_s, self._cpu_s() - before_s)
 
-    def _drain(self, asked: dict[str, object]) -> dict[str, float]:
+    def _drain(self, asked: Mapping[str, object]) -> dict[str, float]:
         command = [sys.executable, "-m", "benchmarks.drain", str(self._port)]
-        ended = subprocess.run(command, input=json.dumps(asked).encode(), stdout=subprocess.PIPE, check=True)
+        ended = subprocess.run(command, input=json.dumps(dict(asked)).encode(), stdout=subprocess.PIPE, check=True)
         took: dict[str, float] = json.loads(ended.stdout)
         return took
 
