@@ -17,8 +17,19 @@ if TYPE_CHECKING:
     from .messages import to_json
     from .normalizer import Normalizer
     from .replays import replay, replay_normalized
+    from .streams import stream_normalized
 
-__all__ = ["Normalizer", "TardisMachine", "__version__", "combine", "compute", "replay", "replay_normalized", "to_json"]
+__all__ = [
+    "Normalizer",
+    "TardisMachine",
+    "__version__",
+    "combine",
+    "compute",
+    "replay",
+    "replay_normalized",
+    "stream_normalized",
+    "to_json",
+]
 
 _HOMES = {
     "Normalizer": "normalizer",
@@ -27,6 +38,7 @@ _HOMES = {
     "compute": "computed",
     "replay": "replays",
     "replay_normalized": "replays",
+    "stream_normalized": "streams",
     "to_json": "messages",
 }
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,11 @@ from msgspec import structs
 from .errors import SettingsError, UndeliveredError
 from .history.cache import clear_cache
 from .history.client import HistoryClient
+from .live import LivePool
+from .realtime.backoff import Pace
+from .realtime.endpoints import check_urls
 from .server.http import HttpRoutes, aiohttp_logger, errors_as_answers, measured, requires_token
-from .server.session import Machine
+from .server.session import LiveMachine, Machine
 from .server.ws import WsRoutes
 from .settings.resolve import Settings, from_keywords
 from .telemetry import get_logger, hide
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from .eventbus.publisher import Publisher
     from .eventbus.receipt import Receipt
 
-__all__ = ["TardisMachine", "serve"]
+__all__ = ["Engine", "Interruption", "TardisMachine", "run_loop", "serve", "start_publisher"]
 
 log = get_logger("machine")
 
@@ -50,11 +53,11 @@ class TardisMachine:
     await machine.stop()   # drains the buses
     """
 
-    def __init__(self, *, _history: Mapping[str, Any] | None = None, **options: Any) -> None:
-        """`_history` is for tests: what HistoryClient takes beside the options."""
+    def __init__(self, *, _history: Mapping[str, Any] | None = None, _pace: Pace | None = None, **options: Any) -> None:
+        """For tests: `_history` is what HistoryClient takes beside the options, `_pace` the times that live connections keep to."""
         self._settings = from_keywords(options, os.environ)
         hide(*self._settings.secrets())
-        self._running = _Running(self._settings, _history)
+        self._running = _Running(self._settings, _history, _pace)
 
     async def start(self, port: int | None = None, host: str | None = None) -> None:
         """Opens the ports; with port 0 the system picks them."""
@@ -75,7 +78,12 @@ class TardisMachine:
     @property
     def worker_pids(self) -> list[int]:
         """The worker processes."""
-        return [] if self._running.workers is None else self._running.workers.pids
+        return self._running.engine.worker_pids
+
+    @property
+    def live_pids(self) -> list[int]:
+        """The processes of live requests."""
+        return self._running.engine.live_pids
 
     @property
     def ws_port(self) -> int:
@@ -83,33 +91,110 @@ class TardisMachine:
         return self._running.ports[1]
 
 
+class Engine:
+    """What replays and publishes, without a door: the history client, the workers and, where a bus is on, the publisher."""
+
+    def __init__(self, settings: Settings, history: Mapping[str, Any] | None = None, pace: Pace | None = None) -> None:
+        self._settings = settings
+        self._history = history or {}
+        self._pace = pace or Pace()
+        self._stack = AsyncExitStack()
+        self._workers: WorkerPool | None = None
+        self._live: LivePool | None = None
+        self.publisher: Publisher | None = None
+
+    async def start(self, *, publishing: bool = True) -> Machine:
+        """Starts all of it, the buses only for `publishing`; what had started is stopped where something can't."""
+        settings = self._settings
+        urls = self._check_urls()
+        try:
+            if settings.clear_cache:
+                await asyncio.to_thread(clear_cache, settings.cache_dir)
+            client = HistoryClient(settings.api_url, settings.api_key, settings.cache_dir, **self._history)
+            await self._stack.enter_async_context(client)
+            self._workers = workers = WorkerPool(settings.workers)
+            self._stack.push_async_callback(workers.stop)
+            await workers.start()
+            self._live = live = LivePool(in_process=settings.workers == 0)
+            self._stack.push_async_callback(live.stop)
+            if publishing and settings.buses:
+                self.publisher = await start_publisher(settings)
+        except BaseException:
+            await self.stop()
+            raise
+        return Machine(client=client, workers=workers, **self._common(live, urls))
+
+    async def start_live(self) -> LiveMachine:
+        """Starts what live data alone takes."""
+        urls = self._check_urls()
+        self._live = live = LivePool()
+        self._stack.push_async_callback(live.stop)
+        if self._settings.buses:
+            self.publisher = await start_publisher(self._settings)
+        return LiveMachine(**self._common(live, urls))
+
+    def _check_urls(self) -> dict[str, str]:
+        return check_urls(self._settings.get("exchange_urls") or {})
+
+    def _common(self, live: LivePool, urls: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "live": live,
+            "publisher": self.publisher,
+            "book_changes": self._settings.book_changes,
+            "exchange_urls": urls,
+            "pace": self._pace,
+        }
+
+    async def stop(self, drain_s: float | None = None) -> list[Receipt]:
+        """Ends replays first, then drains: nothing new may come while the buses are emptied. None: as long as settings allow."""
+        await self._stack.aclose()
+        limit_s = self._settings.shutdown_timeout if drain_s is None else drain_s
+        return [] if self.publisher is None else await self.publisher.close(limit_s)
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The worker processes."""
+        return [] if self._workers is None else self._workers.pids
+
+    @property
+    def live_pids(self) -> list[int]:
+        """The processes of live requests."""
+        return [] if self._live is None else self._live.pids
+
+
+async def start_publisher(settings: Settings) -> Publisher:
+    """A publisher to the buses that are on."""
+    # Imported only when a bus is on: without one, nothing of the buses is loaded.
+    from .eventbus import plan_bus
+    from .eventbus.publisher import Publisher
+
+    publisher = Publisher(
+        [plan_bus(bus, settings.for_bus(bus)) for bus in settings.buses],
+        spool_dir=settings.spool_dir,
+        spool_max_bytes=settings.spool_max_bytes,
+        spool_mode=settings.spool_mode,
+    )
+    await publisher.start()
+    return publisher
+
+
 class _Running:
     """A server and everything it holds."""
 
-    def __init__(self, settings: Settings, history: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, settings: Settings, history: Mapping[str, Any] | None = None, pace: Pace | None = None) -> None:
         self._settings = settings
-        self._history = history or {}
+        self.engine = Engine(settings, history, pace)
         self._stack = AsyncExitStack()
-        self.publisher: Publisher | None = None
-        self.workers: WorkerPool | None = None
         self.ports: tuple[int, int] = (0, 0)
 
     async def start(self, host: str, port: int) -> None:
         settings = self._settings
-        if settings.clear_cache:
-            await asyncio.to_thread(clear_cache, settings.cache_dir)
         if settings.auth_token is None and not _is_loopback(host):
             log.warning("anyone who reaches this address is served: set auth-token, or listen on 127.0.0.1", host=host)
+        machine = await self.engine.start()
         try:
-            client = HistoryClient(settings.api_url, settings.api_key, settings.cache_dir, **self._history)
-            await self._stack.enter_async_context(client)
-            self.workers = workers = WorkerPool(settings.workers)
-            self._stack.push_async_callback(workers.stop)
-            await workers.start()
-            if settings.buses:
-                await self._start_publisher()
             runner = web.AppRunner(
-                _application(Machine(client, workers, self.publisher, settings.book_changes), settings.auth_token),
+                _application(machine, settings.auth_token),
                 access_log=None,
                 logger=aiohttp_logger(),
                 handler_cancellation=True,
@@ -126,30 +211,13 @@ class _Running:
             raise
         log.info("listening", http=f"http://{host}:{self.ports[0]}", ws=f"ws://{host}:{self.ports[1]}")
 
-    async def _start_publisher(self) -> None:
-        # Imported only when a bus is on: without one, nothing of the buses is loaded.
-        from .eventbus import plan_bus
-        from .eventbus.publisher import Publisher
-
-        settings = self._settings
-        publisher = Publisher(
-            [plan_bus(bus, settings.for_bus(bus)) for bus in settings.buses],
-            spool_dir=settings.spool_dir,
-            spool_max_bytes=settings.spool_max_bytes,
-            spool_mode=settings.spool_mode,
-        )
-        await publisher.start()
-        self.publisher = publisher
-
     async def stop(self) -> list[Receipt]:
-        """Ends requests first, then drains: nothing new may come while the buses are emptied."""
+        """Takes no more requests and ends those under way, then drains."""
         await self._stack.aclose()
-        if self.publisher is None:
-            return []
         try:
-            return await self.publisher.close(self._settings.shutdown_timeout)
+            return await self.engine.stop()
         finally:
-            for receipt in self.publisher.receipts:
+            for receipt in self.engine.publisher.receipts if self.engine.publisher is not None else ():
                 log.info("receipt", **structs.asdict(receipt))
 
 
@@ -183,41 +251,64 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def serve(settings: Settings) -> int:
-    """The `serve` command: runs until SIGTERM or Ctrl-C, then drains; 1 when something could not be delivered."""
+class Interruption:
+    """SIGTERM and Ctrl-C: the first asks to stop; one that comes while the buses are drained, to end now."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.signal: signal.Signals | None = None
+        self._hurry = asyncio.Event()
+        self._is_draining = False
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._take, number)
+
+    def _take(self, number: signal.Signals) -> None:
+        if self._is_draining:
+            self._hurry.set()
+        elif self.signal is None:
+            self.signal = number
+            self.asked.set()
+
+    async def drain(self, stop: Callable[[], Awaitable[list[Receipt]]], engine: Engine) -> list[Receipt]:
+        """Stops with `stop`; a signal meanwhile puts what is left into the spool."""
+        self._is_draining = True
+        hurrying = asyncio.create_task(self._abort_when_asked(engine))
+        try:
+            return await stop()
+        finally:
+            hurrying.cancel()
+
+    async def _abort_when_asked(self, engine: Engine) -> None:
+        await self._hurry.wait()
+        if engine.publisher is not None:
+            await engine.publisher.abort()
+
+
+def run_loop(main: Coroutine[Any, Any, int]) -> int:
+    """Runs a command on the fastest event loop that this system has."""
     if sys.platform == "win32":
-        return asyncio.run(_serve(settings))
+        return asyncio.run(main)
     import uvloop
 
-    return uvloop.run(_serve(settings))
+    return uvloop.run(main)
+
+
+def serve(settings: Settings) -> int:
+    """The `serve` command: runs until SIGTERM or Ctrl-C, then drains; 1 when something could not be delivered."""
+    return run_loop(_serve(settings))
 
 
 async def _serve(settings: Settings) -> int:
     running = _Running(settings)
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    interruption = Interruption()
     await running.start(settings.host, settings.port)
-    await stopping.wait()
+    await interruption.asked.wait()
     log.info("stopping", shutdown_timeout_s=settings.shutdown_timeout)
-    hurry = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, hurry.set)
-    hurrying = asyncio.create_task(_abort_when(hurry, running))
     try:
-        await running.stop()
+        await interruption.drain(running.stop, running.engine)
     except UndeliveredError as error:
         log.error("stopped with events undelivered", error=str(error))
         return 1
-    finally:
-        hurrying.cancel()
     log.info("stopped")
     return 0
-
-
-async def _abort_when(hurry: asyncio.Event, running: _Running) -> None:
-    """A second signal: end now; what is left goes to the spool."""
-    await hurry.wait()
-    if running.publisher is not None:
-        await running.publisher.abort()

@@ -6,9 +6,9 @@ what it takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -19,8 +19,18 @@ from .exchanges import DATA_TYPES, Exchange, exchange_named
 from .exchanges._parsing import parse_date_us
 from .filters import Filter
 
-__all__ = ["NormalizedRequest", "RawRequest", "parse_normalized_request", "parse_normalized_requests", "parse_raw_request"]
+__all__ = [
+    "NormalizedRequest",
+    "RawRequest",
+    "StreamRequest",
+    "parse_normalized_request",
+    "parse_normalized_requests",
+    "parse_raw_request",
+    "parse_stream_request",
+    "parse_stream_requests",
+]
 
+DEFAULT_TIMEOUT_MS = 10_000
 MAX_MERGED = 1000
 """Requests in one: each is a stream that has to be fetched and waited for."""
 
@@ -52,9 +62,22 @@ class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
     wait_when_data_not_yet_available: bool | float = False
 
 
+class StreamRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Live data as normalized messages."""
+
+    exchange: str
+    data_types: Sequence[str]
+    symbols: Sequence[str] | None = None
+    with_disconnect_messages: bool = False
+    with_error_messages: bool = False
+    timeout_interval_ms: float = DEFAULT_TIMEOUT_MS
+    """How long a connection may be without data; 0: for ever."""
+
+
 _COMMON = {"exchange", "from", "to", "apiKey", "autoCleanup", "waitWhenDataNotYetAvailable"}
 _RAW = _COMMON | {"filters", "withDisconnects"}
 _NORMALIZED = _COMMON | {"symbols", "dataTypes", "withDisconnectMessages"}
+_STREAM = {"exchange", "symbols", "dataTypes", "withDisconnectMessages", "withErrorMessages", "timeoutIntervalMS"}
 
 
 def parse_raw_request(options: Any) -> RawRequest:
@@ -82,13 +105,39 @@ def parse_normalized_request(options: Any, prefix: str = "") -> NormalizedReques
 
 def parse_normalized_requests(options: Any) -> list[NormalizedRequest]:
     """One request, or an array of them to be merged."""
+    return _one_or_many(options, parse_normalized_request)
+
+
+def parse_stream_request(options: Any, prefix: str = "") -> StreamRequest:
+    """A request for live data from its JSON options."""
+    fields = _Fields(options, _STREAM, prefix)
+    exchange = fields.exchange()
+    return StreamRequest(
+        exchange=exchange.name,
+        data_types=fields.data_types(exchange),
+        symbols=fields.live_symbols(exchange),
+        with_disconnect_messages=fields.flag("withDisconnectMessages"),
+        with_error_messages=fields.flag("withErrorMessages"),
+        timeout_interval_ms=fields.timeout_ms(),
+    )
+
+
+def parse_stream_requests(options: Any) -> list[StreamRequest]:
+    """One request for live data, or an array of them."""
+    return _one_or_many(options, parse_stream_request)
+
+
+Request = TypeVar("Request")
+
+
+def _one_or_many(options: Any, parse: Callable[..., Request]) -> list[Request]:
     if not isinstance(options, list):
-        return [parse_normalized_request(options)]
+        return [parse(options)]
     if not options:
         raise OptionsError("options: got an empty array, takes at least one request", "options")
     if len(options) > MAX_MERGED:
         raise OptionsError(f"options: got an array of {len(options)} requests, takes at most {MAX_MERGED}", "options")
-    return [parse_normalized_request(item, f"[{index}].") for index, item in enumerate(options)]
+    return [parse(item, f"[{index}].") for index, item in enumerate(options)]
 
 
 class _Fields:
@@ -167,6 +216,23 @@ class _Fields:
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
             raise self._wrong(name, f"got {_shown(value)}, takes an array of texts")
         return list(value)
+
+    def live_symbols(self, exchange: Exchange) -> list[str] | None:
+        if exchange.live is None:
+            raise self._wrong("exchange", f"got {exchange.name!r}, which has no live data")
+        symbols = self.texts("symbols")
+        if not symbols and exchange.live.feed.needs_symbols:
+            raise self._wrong("symbols", f"got nothing, live data of {exchange.name} takes at least one symbol")
+        return symbols
+
+    def timeout_ms(self) -> float:
+        name = "timeoutIntervalMS"
+        value = self._options.get(name)
+        if value is None:
+            return DEFAULT_TIMEOUT_MS
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 86_400_000:
+            raise self._wrong(name, f"got {_shown(value)}, takes milliseconds from 0 (never) to 86400000")
+        return value
 
     def data_types(self, exchange: Exchange) -> list[str]:
         names = self.texts("dataTypes")

@@ -18,6 +18,7 @@ def test_public_names_are_pinned() -> None:
         "compute",
         "replay",
         "replay_normalized",
+        "stream_normalized",
         "to_json",
     ]
     for name in tardis_machine.__all__:

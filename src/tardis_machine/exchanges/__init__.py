@@ -10,17 +10,23 @@ from types import MappingProxyType
 
 from ..errors import OptionsError
 from . import binance, bitmex, bybit, coinbase, deribit, kraken, okex
-from ._contract import DATA_TYPES, DataType, Exchange, Json, Mapper
+from ._contract import DATA_TYPES, DataType, Decoder, Exchange, Feed, FrameKind, HttpRequest, Json, Live, Mapper, kind_of_error
 from ._versions import make_mappers, switch_dates_us, validate
 
 __all__ = [
     "DATA_TYPES",
     "EXCHANGES",
     "DataType",
+    "Decoder",
     "Exchange",
+    "Feed",
+    "FrameKind",
+    "HttpRequest",
     "Json",
+    "Live",
     "Mapper",
     "exchange_named",
+    "kind_of_error",
     "make_mappers",
     "switch_dates_us",
 ]

@@ -15,7 +15,18 @@ from typing import Any
 
 import orjson
 
-from ..messages import UNSET, BookLevel, is_calendar_second, is_to_the_millisecond, js_number, to_json, to_timestamp
+from ..messages import (
+    MILLISECOND_TEXTS,
+    MILLISECONDS,
+    SECOND_TEXTS,
+    SECONDS_OF,
+    UNSET,
+    BookLevel,
+    is_calendar_second,
+    js_number,
+    to_json,
+    to_timestamp,
+)
 
 __all__ = [
     "level_rows",
@@ -134,21 +145,34 @@ def nonzero_number(value: Any) -> Any:
 def levels(pairs: Iterable[Sequence[Any]]) -> list[BookLevel]:
     """`[[price, amount, …], …]`, of text or numbers, as book levels."""
     found: list[BookLevel] = []
-    append = found.append
+    append, known = found.append, _PRICES.get
     for pair in pairs:
-        price, amount = pair[0], pair[1]
+        text, amount = pair[0], pair[1]
+        price = known(text) if type(text) is str else to_number(text)
+        if price is None:
+            price = _remember_price(text)
         # As `to_number` does, without a call for each number: this is where most of a book's time goes.
-        try:
-            price = _parse_json(price) if type(price) is str else price
-            amount = _parse_json(amount) if type(amount) is str else amount
-        except ValueError:
-            price, amount = to_number(price), to_number(amount)
-        if type(price) is not float or price <= 1e-5 or price.is_integer():
-            price = _settled(price, pair[0])
+        if type(amount) is str:
+            try:
+                amount = _parse_json(amount)
+            except ValueError:
+                amount = to_number(amount)
         if type(amount) is not float or amount <= 1e-5 or amount.is_integer():
             amount = _settled(amount, pair[1])
         append(BookLevel(price, amount))
     return found
+
+
+# A book's changes come back to the same few prices: nearly all were read before. Amounts hardly ever were.
+_PRICES: dict[str, float] = {}
+_PRICES_LIMIT = 50_000
+
+
+def _remember_price(text: str) -> float:
+    if len(_PRICES) >= _PRICES_LIMIT:
+        _PRICES.clear()
+    price = _PRICES[text] = to_number(text)
+    return price
 
 
 def level_rows(rows: Iterable[Mapping[str, Any]], price: str = "price", amount: str = "size") -> list[BookLevel]:
@@ -164,7 +188,11 @@ _END_US = _LAST_MS * 1000 + 1000
 
 def timestamp_from_ms(value: Any) -> str | None:
     """`new Date(value)` of milliseconds: the fraction is dropped; None (printed as null) for what is no date."""
-    if type(value) is not int:
+    if type(value) is int:
+        text = SECOND_TEXTS.get(value // 1000)
+        if text is not None:
+            return text + MILLISECOND_TEXTS[value % 1000]
+    else:
         if type(value) is str:
             return timestamp_from_text(value)
         number = value if type(value) is float else _convert(value)
@@ -178,6 +206,8 @@ def timestamp_from_ms(value: Any) -> str | None:
 
 def timestamp_from_us(value: Any) -> str | None:
     """A time in microseconds; numbers up to 1e15 can't be that, and are taken as milliseconds."""
+    if type(value) is int and value <= 1_000_000_000_000_000:
+        return timestamp_from_ms(value)
     if type(value) is not int or value >= _EXACT:
         number = to_number(value)
         if not math.isfinite(number):
@@ -205,9 +235,15 @@ def timestamp_from_text(text: Any, micros: bool = False) -> str | None:
     """
     if type(text) is not str:
         return timestamp_from_ms(text)
-    if not micros and is_to_the_millisecond(text):
-        return text
     length = len(text)
+    if text[:19] in SECONDS_OF:
+        if not micros:
+            if text[19:] in MILLISECONDS:
+                return text
+        elif length == 27 and text[26] == "Z" and text[19] == "." and text[20:26].isdecimal():
+            return text
+    elif not micros and text[19:] in MILLISECONDS and is_calendar_second(text):
+        return text
     if (
         length > 24
         and text[19] == "."

@@ -10,9 +10,23 @@ from collections.abc import Iterator, Sequence
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, Side, Trade
-from ._contract import Exchange, Json, Mapper, Version
+from ._contract import (
+    Exchange,
+    Feed,
+    FeedError,
+    FrameKind,
+    Json,
+    Live,
+    Mapper,
+    Version,
+    kind_of_error,
+    portions,
+    to_frame,
+)
 from ._parsing import nonzero_number, timestamp_from_text, verbatim
 from ._state import PendingTickers
+
+_EXACT = 2**53  # sizes are almost always integers that a double holds
 
 
 class BitmexTradeMapper(Mapper):
@@ -74,10 +88,11 @@ class BitmexBookChangeMapper(Mapper):
         asks: list[BookLevel] = []
         latest: str | None = None
         for level in levels:
-            timestamp = level.get("timestamp")
-            if timestamp is not None and (latest is None or timestamp > latest):
+            get = level.get
+            timestamp = get("timestamp")
+            if latest is None or (timestamp is not None and timestamp > latest):
                 latest = timestamp
-            level_id = level.get("id")
+            level_id = get("id")
             if "price" in level:
                 prices[level_id] = price = verbatim(level["price"])
             else:
@@ -85,7 +100,10 @@ class BitmexBookChangeMapper(Mapper):
                 if known is None:
                     continue  # an update that came before the partial
                 price = known
-            (bids if level.get("side") == "Buy" else asks).append(BookLevel(price, verbatim(level.get("size")) or 0))
+            size = get("size")
+            if type(size) is not int or size >= _EXACT:
+                size = verbatim(size) or 0
+            (bids if get("side") == "Buy" else asks).append(BookLevel(price, size))
             if action == "delete":
                 del prices[level_id]
         if not (bids or asks or action == "partial"):
@@ -179,6 +197,51 @@ def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
     return filters
 
 
+class BitmexFeed(Feed):
+    """Answers `{"subscribe": …, "success": true}` or `{"status": 400, "error": …}`; a table begins with its `partial`."""
+
+    needs_symbols = False
+
+    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
+        super().__init__(exchange, filters)
+        # Symbols whose book is known. Changes that come before it are of a book that nobody has.
+        self._books: set[str] = set()
+
+    @property
+    def path(self) -> str:
+        return "/realtime"
+
+    def subscribe(self) -> list[str]:
+        args = [
+            arg
+            for item in self.filters
+            for arg in ([f"{item.channel}:{symbol}" for symbol in item.symbols] if item.symbols else [item.channel])
+        ]
+        return [to_frame({"op": "subscribe", "args": some}) for some in portions(args, 10)]
+
+    def classify(self, message: Json) -> FrameKind:
+        table = message.get("table")
+        if table == "orderBookL2":
+            return self._classify_book(message)
+        if table is not None:
+            return FrameKind.DATA
+        return FrameKind.ERROR if "error" in message or message.get("success") is False else FrameKind.IGNORED
+
+    def _classify_book(self, message: Json) -> FrameKind:
+        levels = message["data"]
+        if message["action"] == "partial":
+            self._books.update(level["symbol"] for level in levels)
+            if "symbol" in message.get("filter", ()):
+                self._books.add(message["filter"]["symbol"])
+        elif levels[0]["symbol"] not in self._books:
+            return FrameKind.IGNORED
+        return FrameKind.DATA
+
+    def error(self, message: Json) -> FeedError:
+        details = f"{message.get('status', '')} {message.get('error', 'a subscription was refused')}".strip()
+        return FeedError(kind_of_error(details), details)
+
+
 EXCHANGES = (
     Exchange(
         name="bitmex",
@@ -215,5 +278,6 @@ EXCHANGES = (
             "book_ticker": (Version(BitmexBookTickerMapper),),
         },
         subscriptions=read_subscription,
+        live=Live(BitmexFeed, "wss://ws.bitmex.com"),
     ),
 )

@@ -27,7 +27,19 @@ from ..messages import (
     js_number,
     parse_timestamp_us,
 )
-from ._contract import Exchange, Json, Mapper, Version
+from ._contract import (
+    Exchange,
+    Feed,
+    FeedError,
+    FrameKind,
+    Json,
+    Live,
+    Mapper,
+    Version,
+    kind_of_error,
+    portions,
+    to_frame,
+)
 from ._parsing import (
     levels,
     nonzero_number,
@@ -438,8 +450,90 @@ def _to_filter(channel: str, symbols: str, separator: str) -> Filter:
     return Filter(channel, symbols.split(separator) if symbols not in ("", "*") else UNSET)
 
 
+# --- live --------------------------------------------------------------------------------------------------------------------
+
+
+class BybitFeed(Feed):
+    """Answers `{"success": true, "op": "subscribe"}`; a book begins with its snapshot, and its updates are counted by `u`."""
+
+    # Topics of one connection may have 21,000 characters.
+    max_subscriptions = 500
+    subscribe_interval_s = 0.05
+
+    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
+        super().__init__(exchange, filters)
+        # The number of each book's last update, by topic.
+        self._updates: dict[str, int] = {}
+
+    @classmethod
+    def split(cls, exchange: str, filters: Sequence[Filter]) -> list[Sequence[Filter]]:
+        """Contracts that settle in a stable coin, and those that settle in the coin itself."""
+        if exchange != "bybit":
+            return [filters]
+        return [some for some in (_only(filters, linear=True), _only(filters, linear=False)) if some] or [filters]
+
+    @property
+    def path(self) -> str:
+        if self.exchange != "bybit":
+            return f"/v5/public/{self.exchange.removeprefix('bybit-').removesuffix('s')}"
+        return f"/v5/public/{'linear' if _only(self.filters, linear=True) else 'inverse'}"
+
+    def subscribe(self) -> list[str]:
+        topics = dict.fromkeys(
+            # Trades of options are by coin.
+            f"{item.channel}.{symbol.partition('-')[0] if self._by_coin(item) else symbol}"
+            for item in self.filters
+            for symbol in self.symbols(item)
+        )
+        return [to_frame({"op": "subscribe", "args": some}) for some in portions(list(topics), 10)]
+
+    def _by_coin(self, item: Filter) -> bool:
+        return self.exchange == "bybit-options" and item.channel == "publicTrade"
+
+    def ping(self) -> str:
+        return to_frame({"op": "ping"})
+
+    def classify(self, message: Json) -> FrameKind:
+        topic = message.get("topic")
+        if topic is not None:
+            is_unknown = topic.startswith("orderbook.") and message["type"] == "delta" and topic not in self._updates
+            return FrameKind.IGNORED if is_unknown else FrameKind.DATA
+        if message.get("op") == "pong" or message.get("ret_msg") == "pong":
+            return FrameKind.HEARTBEAT
+        return FrameKind.ERROR if message.get("success") is False else FrameKind.IGNORED
+
+    def follow(self, message: Json) -> str | None:
+        topic = message["topic"]
+        if not topic.startswith("orderbook."):
+            return None
+        last, update = self._updates.get(topic), message["data"]["u"]
+        self._updates[topic] = update
+        if message["type"] == "snapshot" or last is None or update == last + 1:
+            return None
+        return f"{topic}: update {update} follows {last}"
+
+    def error(self, message: Json) -> FeedError:
+        details = message.get("ret_msg") or "a subscription was refused"
+        return FeedError(kind_of_error(details), details)
+
+
+def _only(filters: Sequence[Filter], *, linear: bool) -> list[Filter]:
+    """The filters with those of their symbols that settle in a stable coin, or with the others."""
+    kept = [
+        Filter(item.channel, [symbol for symbol in item.symbols if _is_linear(symbol) is linear])
+        for item in filters
+        if item.symbols is not UNSET
+    ]
+    return [item for item in kept if item.symbols]
+
+
+def _is_linear(symbol: str) -> bool:
+    return symbol.endswith(("USDT", "PERP")) or "-" in symbol
+
+
 # --- the exchanges -----------------------------------------------------------------------------------------------------------
 
+_LIVE = Live(BybitFeed, "wss://stream.bybit.com")
 _DOCS = "https://bybit-exchange.github.io/docs/v5/ws/connect"
 _CHANNELS = (
     "trade",
@@ -487,6 +581,7 @@ EXCHANGES = (
             "book_ticker": (Version(BybitV5BookTickerMapper),),
         },
         partial(read_subscription, channels=_CHANNELS),
+        live=_LIVE,
     ),
     Exchange(
         "bybit-spot",
@@ -498,6 +593,7 @@ EXCHANGES = (
             "book_ticker": (Version(BybitSpotBookTickerMapper, _V5_SINCE), Version(BybitV5BookTickerMapper)),
         },
         partial(read_spot_subscription, channels=_SPOT_CHANNELS),
+        live=_LIVE,
     ),
     Exchange(
         "bybit-options",
@@ -509,5 +605,6 @@ EXCHANGES = (
             "option_summary": (Version(BybitV5OptionSummaryMapper),),
         },
         partial(read_subscription, channels=_OPTION_CHANNELS),
+        live=_LIVE,
     ),
 )

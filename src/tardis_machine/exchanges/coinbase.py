@@ -11,8 +11,8 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade
-from ._contract import Exchange, Json, Mapper, Version
-from ._parsing import text_of, timestamp_from_text, to_number
+from ._contract import Exchange, Feed, FeedError, FrameKind, Json, Live, Mapper, Version, kind_of_error, to_frame
+from ._parsing import levels, text_of, timestamp_from_text, to_number
 
 
 class CoinbaseTradeMapper(Mapper):
@@ -21,16 +21,18 @@ class CoinbaseTradeMapper(Mapper):
     def accepts(self, message: Json) -> bool:
         return message.get("type") == "match"
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
-        yield Trade(
-            message.get("product_id", UNSET),
-            self.exchange,
-            text_of(message.get("trade_id", UNSET)),
-            to_number(message.get("price", UNSET)),
-            to_number(message.get("size", UNSET)),
-            "buy" if message.get("side") == "sell" else "sell",  # theirs is the maker's side
-            timestamp_from_text(message.get("time", UNSET), micros=True),
-            local_timestamp,
+    def map(self, message: Json, local_timestamp: str) -> Sequence[Trade]:
+        return (
+            Trade(
+                message.get("product_id", UNSET),
+                self.exchange,
+                text_of(message.get("trade_id", UNSET)),
+                to_number(message.get("price", UNSET)),
+                to_number(message.get("size", UNSET)),
+                "buy" if message.get("side") == "sell" else "sell",  # theirs is the maker's side
+                timestamp_from_text(message.get("time", UNSET), micros=True),
+                local_timestamp,
+            ),
         )
 
 
@@ -49,34 +51,37 @@ class CoinbaseBookChangeMapper(Mapper):
     def accepts(self, message: Json) -> bool:
         return message.get("type") in ("l2update", "snapshot")
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+    def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         symbol = message.get("product_id", UNSET)
         if message["type"] == "snapshot":
             timestamp = timestamp_from_text(message["time"], micros=True) if "time" in message else local_timestamp
             if _is_before_1970(timestamp):
                 timestamp = local_timestamp
             bids, asks = _snapshot_levels(message["bids"]), _snapshot_levels(message["asks"])
-            yield BookChange(symbol, self.exchange, True, bids, asks, timestamp, local_timestamp)
-            return
+            return (BookChange(symbol, self.exchange, True, bids, asks, timestamp, local_timestamp),)
         timestamp = timestamp_from_text(message.get("time", UNSET), micros=True)
         if _is_before_1970(timestamp):
             if symbol not in self._last_timestamps:
-                return
+                return ()
             timestamp = self._last_timestamps[symbol]
         else:
             self._last_timestamps[symbol] = timestamp
-        bids, asks = _changed_levels(message["changes"], "buy"), _changed_levels(message["changes"], "sell")
-        yield BookChange(symbol, self.exchange, False, bids, asks, timestamp, local_timestamp)
+        bought: list[Sequence[Any]] = []
+        sold: list[Sequence[Any]] = []
+        for change in message["changes"]:
+            if change[0] == "buy":
+                bought.append(change[1:])
+            elif change[0] == "sell":
+                sold.append(change[1:])
+        # Most change one side alone.
+        bids, asks = levels(bought) if bought else [], levels(sold) if sold else []
+        return (BookChange(symbol, self.exchange, False, bids, asks, timestamp, local_timestamp),)
 
 
 def _snapshot_levels(levels: Sequence[Sequence[Any]]) -> list[BookLevel]:
     """Without amounts that can't be: those were seen in snapshots."""
     pairs = ((to_number(price), to_number(amount)) for price, amount, *_ in levels)
     return [BookLevel(price, amount) for price, amount in pairs if amount >= 0]
-
-
-def _changed_levels(changes: Sequence[Sequence[Any]], side: str) -> list[BookLevel]:
-    return [BookLevel(to_number(change[1]), to_number(change[2])) for change in changes if change[0] == side]
 
 
 class CoinbaseBookTickerMapper(Mapper):
@@ -128,6 +133,47 @@ def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
     return filters
 
 
+_DATA = frozenset(("match", "snapshot", "l2update", "ticker"))
+# The book in batches of 50 ms: each change of it is only for who is logged in.
+_ASKED = {"snapshot": "level2_batch", "l2update": "level2_batch", "match": "matches", "ticker": "ticker"}
+
+
+class CoinbaseFeed(Feed):
+    """Answers `{"type": "subscriptions", …}` or `{"type": "error", "message": …, "reason": …}`."""
+
+    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
+        super().__init__(exchange, filters)
+        # Products whose book is known.
+        self._books: set[str] = set()
+
+    @property
+    def path(self) -> str:
+        return ""
+
+    def subscribe(self) -> list[str]:
+        products: dict[str, dict[str, None]] = {}
+        for item in self.filters:
+            products.setdefault(_ASKED[item.channel], {}).update(dict.fromkeys(self.symbols(item)))
+        channels = [{"name": name, "product_ids": list(ids)} for name, ids in products.items()]
+        return [to_frame({"type": "subscribe", "channels": channels})]
+
+    def classify(self, message: Json) -> FrameKind:
+        kind = message.get("type")
+        if kind == "snapshot":
+            self._books.add(message["product_id"])
+        elif kind == "l2update" and message["product_id"] not in self._books:
+            return FrameKind.IGNORED
+        if kind in _DATA:
+            return FrameKind.DATA
+        if kind == "heartbeat":
+            return FrameKind.HEARTBEAT
+        return FrameKind.ERROR if kind == "error" else FrameKind.IGNORED
+
+    def error(self, message: Json) -> FeedError:
+        details = ": ".join(message[name] for name in ("message", "reason") if message.get(name))
+        return FeedError(kind_of_error(details), details)
+
+
 EXCHANGES = (
     Exchange(
         name="coinbase",
@@ -152,5 +198,6 @@ EXCHANGES = (
             "book_ticker": (Version(CoinbaseBookTickerMapper),),
         },
         subscriptions=read_subscription,
+        live=Live(CoinbaseFeed, "wss://ws-feed.exchange.coinbase.com"),
     ),
 )

@@ -11,7 +11,19 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
-from ._contract import Exchange, Json, Mapper, Version
+from ._contract import (
+    Exchange,
+    Feed,
+    FeedError,
+    FrameKind,
+    Json,
+    Live,
+    Mapper,
+    Version,
+    kind_of_error,
+    portions,
+    to_frame,
+)
 from ._parsing import nonzero_number, timestamp_from_expiration, timestamp_from_ms, to_number, verbatim
 from ._state import PendingTickers
 
@@ -40,9 +52,9 @@ def _channel(message: Json) -> str:
 class DeribitTradeMapper(DeribitMapper):
     channels = ("trades",)
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
-        for trade in message["params"]["data"]:
-            yield Trade(
+    def map(self, message: Json, local_timestamp: str) -> list[Trade]:
+        return [
+            Trade(
                 trade["instrument_name"].upper(),
                 self.exchange,
                 trade.get("trade_id", UNSET),
@@ -52,25 +64,29 @@ class DeribitTradeMapper(DeribitMapper):
                 timestamp_from_ms(trade.get("timestamp", UNSET)),
                 local_timestamp,
             )
+            for trade in message["params"]["data"]
+        ]
 
 
 class DeribitBookChangeMapper(DeribitMapper):
     channels = ("book",)
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+    def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         book = message["params"]["data"]
         # Older snapshots have no type; they follow no change.
         is_snapshot = book.get("type") == "snapshot" or (
             book.get("prev_change_id", 0) == 0 and book.get("prev_change_id", 0) is not None
         )
-        yield BookChange(
-            book["instrument_name"].upper(),
-            self.exchange,
-            is_snapshot,
-            _levels(book["bids"]),
-            _levels(book["asks"]),
-            timestamp_from_ms(book.get("timestamp", UNSET)),
-            local_timestamp,
+        return (
+            BookChange(
+                book["instrument_name"].upper(),
+                self.exchange,
+                is_snapshot,
+                _levels(book["bids"]),
+                _levels(book["asks"]),
+                timestamp_from_ms(book.get("timestamp", UNSET)),
+                local_timestamp,
+            ),
         )
 
 
@@ -217,6 +233,86 @@ def _to_filter(name: str) -> Filter:
     return Filter(channel, [symbol]) if symbol else Filter(channel)
 
 
+_WITH_INTERVAL = ("book", "perpetual", "trades", "ticker")
+_HEARTBEAT_S = 10
+_TOO_MANY_REQUESTS = 10028
+
+
+class DeribitFeed(Feed):
+    """JSON-RPC: a call has an id, and its answer the same. Heartbeats are switched on, and then have to be answered."""
+
+    max_subscriptions = 500
+    subscribe_interval_s = 0.1
+
+    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
+        super().__init__(exchange, filters)
+        # Channels asked for, by the id of the call.
+        self._asked: dict[int, Sequence[str]] = {}
+        # The number of each book's last change, by channel.
+        self._change_ids: dict[str, int] = {}
+
+    @property
+    def path(self) -> str:
+        return "/ws/api/v2"
+
+    def subscribe(self) -> list[str]:
+        channels = [
+            f"{item.channel}.{symbol}{'.100ms' if item.channel in _WITH_INTERVAL else ''}"
+            for item in self.filters
+            for symbol in self.symbols(item)
+        ]
+        self._asked = dict(enumerate(portions(channels, 100), start=3))
+        return [
+            _call(1, "public/set_heartbeat", {"interval": _HEARTBEAT_S}),
+            *(_call(number, "public/subscribe", {"channels": some}) for number, some in self._asked.items()),
+        ]
+
+    def classify(self, message: Json) -> FrameKind:
+        method = message.get("method")
+        if method == "subscription":
+            return self._classify_data(message["params"])
+        if method == "heartbeat":
+            return FrameKind.HEARTBEAT
+        return FrameKind.ERROR if "error" in message or self._refused(message) else FrameKind.IGNORED
+
+    def _classify_data(self, params: Json) -> FrameKind:
+        if params["channel"].startswith("book.") and params["data"].get("type") != "snapshot":
+            return FrameKind.DATA if params["channel"] in self._change_ids else FrameKind.IGNORED
+        return FrameKind.DATA
+
+    def _refused(self, message: Json) -> list[str]:
+        """Channels that an answer leaves out: there are none of that name."""
+        accepted = message.get("result")
+        if not isinstance(accepted, list):
+            return []
+        return [channel for channel in self._asked.get(message.get("id"), ()) if channel not in accepted]
+
+    def follow(self, message: Json) -> str | None:
+        channel, data = message["params"]["channel"], message["params"]["data"]
+        if not channel.startswith("book."):
+            return None
+        last, previous = self._change_ids.get(channel), data.get("prev_change_id")
+        self._change_ids[channel] = data["change_id"]
+        if data.get("type") == "snapshot" or previous == last:
+            return None
+        return f"{channel}: change {data['change_id']} follows {previous}, and not {last}, the last one received"
+
+    def error(self, message: Json) -> FeedError:
+        error = message.get("error")
+        if error is None:
+            return FeedError("other", f"not subscribed to {', '.join(self._refused(message))}")
+        details = f"{error.get('code', '')} {error.get('message', '')} {error.get('data', '')}".strip()
+        return FeedError("rate_limit" if error.get("code") == _TOO_MANY_REQUESTS else kind_of_error(details), details)
+
+    def replies(self, message: Json) -> list[str]:
+        params = message.get("params")
+        return [_call(2, "public/test", {})] if params and params.get("type") == "test_request" else []
+
+
+def _call(number: int, method: str, params: Json) -> str:
+    return to_frame({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+
+
 EXCHANGES = (
     Exchange(
         name="deribit",
@@ -231,5 +327,6 @@ EXCHANGES = (
             "book_ticker": (Version(DeribitBookTickerMapper),),
         },
         subscriptions=read_subscription,
+        live=Live(DeribitFeed, "wss://streams.deribit.com"),
     ),
 )

@@ -8,12 +8,29 @@ with numbers and ISO times. Symbols are spelled as they are: AAPLx/USD.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator, Sequence
+from heapq import nlargest, nsmallest
 from typing import Any
+
+import msgspec
+import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade, parse_timestamp_us
-from ._contract import Exchange, Json, Mapper, Version
+from ._contract import (
+    Exchange,
+    Feed,
+    FeedError,
+    FrameKind,
+    Json,
+    Live,
+    Mapper,
+    Version,
+    kind_of_error,
+    portions,
+    to_frame,
+)
 from ._parsing import levels, nonzero_number, text_of, timestamp_from_seconds, timestamp_from_text, to_number, verbatim
 
 
@@ -176,6 +193,110 @@ def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
     return [Filter(channel, symbols)] if channel in _CHANNELS else []
 
 
+_DEPTH = 1000
+# The best bid and ask whenever they change, not only when there is a trade.
+_PARAMS: dict[str, Json] = {"book": {"depth": _DEPTH}, "ticker": {"event_trigger": "bbo"}}
+
+
+class _CheckedBook:
+    """What a checksum is made of: prices and amounts as they were written, zeros at their end too.
+    https://docs.kraken.com/exchange/guides/websockets/book-checksum-v2"""
+
+    __slots__ = ("_asks", "_bids", "is_proven")
+
+    def __init__(self) -> None:
+        # By price, the digits of price and amount.
+        self._bids: dict[float, str] = {}
+        self._asks: dict[float, str] = {}
+        # Whether the checksum of its snapshot was right; if not, it is not for us to say what is wrong.
+        self.is_proven = False
+
+    def apply(self, book: Json) -> None:
+        """Takes changes; what lies deeper than was asked for is forgotten, as the exchange does."""
+        for side, rows, is_descending in ((self._bids, book["bids"], True), (self._asks, book["asks"], False)):
+            for row in rows:
+                price, amount = str(row["price"]), str(row["qty"])
+                if float(amount) == 0:
+                    side.pop(float(price), None)
+                else:
+                    side[float(price)] = _digits(price) + _digits(amount)
+            for price_ in sorted(side, reverse=is_descending)[_DEPTH:] if len(side) > _DEPTH else ():
+                del side[price_]
+
+    def checksum(self) -> int:
+        best = [self._asks[price] for price in nsmallest(10, self._asks)]
+        best += [self._bids[price] for price in nlargest(10, self._bids)]
+        return zlib.crc32("".join(best).encode())
+
+
+def _digits(number: str) -> str:
+    return number.replace(".", "").lstrip("0")
+
+
+_parse_exactly = msgspec.json.Decoder(float_hook=str).decode
+
+
+class KrakenFeed(Feed):
+    """Calls are `{"method": "subscribe", "params": …}`, answered for each symbol with `{"method": …, "success": …}`. Changes of
+    a book have no numbers, but a checksum of what it is then."""
+
+    subscribe_interval_s = 0.1
+
+    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
+        super().__init__(exchange, filters)
+        self._books: dict[str, _CheckedBook] = {}
+        # The text of the message at hand.
+        self._raw = b""
+
+    def decode(self, raw: bytes) -> Json:
+        self._raw = raw
+        return orjson.loads(raw)
+
+    def follow(self, message: Json) -> str | None:
+        if message["channel"] != "book":
+            return None
+        is_snapshot = message["type"] == "snapshot"
+        for book in _parse_exactly(self._raw)["data"]:
+            symbol = book["symbol"]
+            if is_snapshot:
+                self._books[symbol] = _CheckedBook()
+            checked = self._books[symbol]
+            checked.apply(book)
+            if "checksum" in book and (is_snapshot or checked.is_proven):
+                checked.is_proven = checked.checksum() == book["checksum"]
+                if not checked.is_proven and not is_snapshot:
+                    return f"book {symbol}: its checksum is not {book['checksum']}"
+        return None
+
+    @property
+    def path(self) -> str:
+        return "/v2"
+
+    def subscribe(self) -> list[str]:
+        return [
+            to_frame({"method": "subscribe", "params": {"channel": item.channel, "symbol": some} | _PARAMS.get(item.channel, {})})
+            for item in self.filters
+            for some in portions(self.symbols(item), 100)
+        ]
+
+    def ping(self) -> str:
+        return to_frame({"method": "ping"})
+
+    def classify(self, message: Json) -> FrameKind:
+        channel = message.get("channel")
+        if channel == "book" and message["type"] != "snapshot" and message["data"][0]["symbol"] not in self._books:
+            return FrameKind.IGNORED
+        if channel in _CHANNELS:
+            return FrameKind.DATA
+        if channel == "heartbeat" or message.get("method") == "pong":
+            return FrameKind.HEARTBEAT
+        return FrameKind.ERROR if message.get("success") is False or "error" in message else FrameKind.IGNORED
+
+    def error(self, message: Json) -> FeedError:
+        details = f"{message.get('error', 'a subscription was refused')} {message.get('symbol', '')}".strip()
+        return FeedError(kind_of_error(details), details)
+
+
 EXCHANGES = (
     Exchange(
         name="kraken",
@@ -187,5 +308,6 @@ EXCHANGES = (
             "book_ticker": (Version(KrakenV1BookTickerMapper, _V2_SINCE), Version(KrakenV2BookTickerMapper)),
         },
         subscriptions=read_subscription,
+        live=Live(KrakenFeed, "wss://ws.kraken.com"),
     ),
 )

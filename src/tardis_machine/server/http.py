@@ -26,7 +26,7 @@ from multidict import CIMultiDict
 from .._version import __version__
 from ..compression import negotiate
 from ..errors import NormalizeError, OptionsError, TardisMachineError, UpstreamError
-from ..job import Chunk
+from ..job.contract import Chunk
 from ..request import NormalizedRequest, RawRequest, parse_normalized_requests, parse_raw_request
 from ..telemetry import REQUEST_SECONDS, REQUESTS, get_logger, render_metrics
 from .session import Machine
@@ -121,6 +121,7 @@ class HttpRoutes:
             "timestampMs": time.time_ns() // 1_000_000,
             "memoryInfo": {"rssMB": _resident_mb()},
             "workers": len(self._machine.workers.pids),
+            "live": len(self._machine.live.pids),
             "buses": {} if publisher is None else {health.bus: to_builtins(health) for health in publisher.health()},
         }
         return web.Response(body=orjson.dumps(body), content_type="application/json", headers=_CORS)

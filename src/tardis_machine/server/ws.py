@@ -1,17 +1,17 @@
-"""The WebSocket routes: `/ws-replay` and `/ws-replay-normalized`.
+"""The WebSocket routes: `/ws-replay`, `/ws-replay-normalized` and `/ws-stream-normalized`.
 
 Invariant: frames come finished from a worker and are written as they are; a client that reads slowly pauses its own replay and
-nothing else, and is never cut while it reads. Close codes: 1000 done, 1001 the server stops, 1008 a bad request, 1011 an error,
-with its reason.
+nothing else, and is never cut while it reads. Live data does not wait: who has too much of it unread is sent away. Close codes: 1000
+done, 1001 the server stops, 1008 a bad request or a client that is too slow, 1011 an error, with its reason.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -19,9 +19,9 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from ..errors import OptionsError, TardisMachineError
 from ..exchanges import exchange_named
 from ..filters import Filter
-from ..job import Chunk
+from ..job.contract import Chunk
 from ..messages import UNSET
-from ..request import RawRequest, parse_normalized_requests, parse_raw_request
+from ..request import RawRequest, parse_normalized_requests, parse_raw_request, parse_stream_requests
 from ..telemetry import CONNECTIONS, get_logger
 from .http import read_options, request_id_of
 from .session import Machine
@@ -36,6 +36,8 @@ CLOSE_TIMEOUT_S = 5.0
 # The same where data was sent: megabytes of it may be on their way to a slow client, and hanging up early could cut them off.
 CLOSE_AFTER_DATA_TIMEOUT_S = 300.0
 MAX_REASON_BYTES = 123
+# Live data that a client may have unread.
+MAX_UNREAD_BYTES = 5 * 1024 * 1024
 
 
 class Ending(NamedTuple):
@@ -46,6 +48,7 @@ class Ending(NamedTuple):
 
 
 DONE = Ending(WSCloseCode.OK, "WS replay finished")
+TOO_SLOW = Ending(WSCloseCode.POLICY_VIOLATION, f"more than {MAX_UNREAD_BYTES >> 20} MiB of live data were unread")
 STOPPING = Ending(WSCloseCode.GOING_AWAY, "the server is stopping")
 
 
@@ -95,6 +98,15 @@ class Connection:
             # aiohttp has no public way to wait for a transport that it did not write to itself.
             await self._request.protocol._drain_helper()
 
+    def push_frames(self, frames: bytes | memoryview) -> bool:
+        """Writes finished frames without waiting; whether the client keeps up."""
+        transport = self._request.transport
+        if self.gone.is_set() or transport is None or transport.is_closing():
+            return True
+        self._close_timeout_s = CLOSE_AFTER_DATA_TIMEOUT_S
+        transport.write(frames)
+        return transport.get_write_buffer_size() <= MAX_UNREAD_BYTES
+
     async def close(self, ending: Ending) -> None:
         """Says good-bye after everything that was written, and waits until the client has read it all and answered."""
         for task in self._tasks:
@@ -135,6 +147,7 @@ class WsRoutes:
         """Puts the routes into an application."""
         app.router.add_get("/ws-replay", self.replay, allow_head=False)
         app.router.add_get("/ws-replay-normalized", self.replay_normalized, allow_head=False)
+        app.router.add_get("/ws-stream-normalized", self.stream_normalized, allow_head=False)
         app.on_shutdown.append(self._send_away)
 
     async def _send_away(self, _app: web.Application) -> None:
@@ -154,7 +167,23 @@ class WsRoutes:
                 replays = parse_normalized_requests(await read_options(request))
                 publish = self._machine.publishing(request.path, "ws", request_id_of(request))
                 chunks = self._machine.replay(request.path, replays, form="frames", publish=publish)
-                ending = await _play([connection], chunks)
+                ending = await _play([connection], _write_all([connection], chunks))
+            except OptionsError as error:
+                ending = _refusal(error)
+            finally:
+                self._connections.discard(connection)
+            await connection.close(ending)
+            return connection.socket
+
+    async def stream_normalized(self, request: web.Request) -> web.StreamResponse:
+        """Normalized live data, a frame a message, for as long as the client stays."""
+        async with Connection(request) as connection:
+            self._connections.add(connection)
+            try:
+                streams = parse_stream_requests(await read_options(request))
+                publish = self._machine.publishing(request.path, "ws", request_id_of(request), "realtime")
+                chunks = self._machine.stream(request.path, streams, form="frames", publish=publish)
+                ending = await _play([connection], _push_all(connection, chunks))
             except OptionsError as error:
                 ending = _refusal(error)
             finally:
@@ -253,19 +282,19 @@ class ReplaySession:
             requests = [member.request() for member in members]
         except OptionsError as error:
             return _refusal(error)
-        return await _play([member.connection for member in members], self._machine.replay("/ws-replay", requests, form="frames"))
+        connections = [member.connection for member in members]
+        return await _play(connections, _write_all(connections, self._machine.replay("/ws-replay", requests, form="frames")))
 
 
-async def _play(connections: Sequence[Connection], chunks: AsyncGenerator[Chunk, None]) -> Ending:
-    """Writes chunks to the connections they are for, until all is sent, something fails, or nobody is left."""
-    writing = asyncio.create_task(_write_all(connections, chunks))
+async def _play(connections: Sequence[Connection], work: Coroutine[Any, Any, Ending]) -> Ending:
+    """Writes to connections until all is sent, something fails, or nobody is left."""
+    writing = asyncio.create_task(work)
     leaving = asyncio.create_task(_all_gone(connections))
     try:
         await asyncio.wait([writing, leaving], return_when=asyncio.FIRST_COMPLETED)
         if not writing.done():
             return STOPPING
-        await writing
-        return DONE
+        return await writing
     except OptionsError as error:
         return _refusal(error)
     except TardisMachineError as error:
@@ -280,10 +309,21 @@ async def _play(connections: Sequence[Connection], chunks: AsyncGenerator[Chunk,
         await asyncio.gather(writing, leaving, return_exceptions=True)
 
 
-async def _write_all(connections: Sequence[Connection], chunks: AsyncGenerator[Chunk, None]) -> None:
+async def _write_all(connections: Sequence[Connection], chunks: AsyncGenerator[Chunk, None]) -> Ending:
+    """Writes each chunk to the connection it is for, at the pace of whoever reads it."""
     async with aclosing(chunks):
         async for chunk in chunks:
             await connections[chunk.stream].write_frames(chunk.data)
+    return DONE
+
+
+async def _push_all(connection: Connection, chunks: AsyncGenerator[Chunk, None]) -> Ending:
+    """Writes chunks as they come, for as long as the client keeps up."""
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            if not connection.push_frames(chunk.data):
+                return TOO_SLOW
+    return STOPPING
 
 
 async def _all_gone(connections: Sequence[Connection]) -> None:

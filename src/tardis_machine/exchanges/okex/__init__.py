@@ -12,8 +12,9 @@ from typing import Any
 
 from ...filters import Filter
 from ...messages import UNSET
-from .._contract import Exchange, Json, Version
+from .._contract import Exchange, Json, Live, Version
 from . import spreads, v3, v5
+from .feed import OkexFeed
 
 _DOCS = "https://www.okx.com/docs-v5/en/"
 _V5_SINCE = "2021-12-23T00:00:00.000Z"
@@ -80,7 +81,8 @@ def _to_filter(arg: Any) -> Filter:
 
 def _exchange(name: str, channels: str, mappers: dict[str, tuple[Version, ...]]) -> Exchange:
     names = tuple(channels.split())
-    return Exchange(name, _DOCS, names, mappers, partial(read_subscription, channels=frozenset(names)))
+    subscriptions = partial(read_subscription, channels=frozenset(names))
+    return Exchange(name, _DOCS, names, mappers, subscriptions, live=Live(OkexFeed, "wss://ws.okx.com:8443"))
 
 
 _V5_CHANNELS = """

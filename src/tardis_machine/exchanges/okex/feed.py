@@ -1,0 +1,100 @@
+"""OKX live, the API of today (v5). https://www.okx.com/docs-v5/en/#overview-websocket
+
+Invariant: a book begins with its snapshot, and every update names the one before it (`prevSeqId`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from ...filters import Filter
+from .._contract import Feed, FeedError, FrameKind, Json, kind_of_error, portions, to_frame
+
+# Every trade, and spreads, have an address of their own.
+_BUSINESS = ("trades-all", "sprd-")
+# The recorder fetched these: nobody sends them.
+_FETCHED = "liquidations"
+_TOO_FREQUENT = "60014"
+_PONG = "pong"
+
+
+class OkexFeed(Feed):
+    """Answers `{"event": "subscribe", "arg": …}` or `{"event": "error", "code": …, "msg": …}`. It closes what is silent for 30 s:
+    `ping` is answered with `pong`, neither of them JSON."""
+
+    # A call may have 64 KB, and there may be 480 of them in an hour.
+    max_subscriptions = 2000
+    subscribe_interval_s = 0.4
+
+    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
+        super().__init__(exchange, filters)
+        # The number of each book's last message, by channel and symbol.
+        self._sequence_ids: dict[tuple[str, str], int] = {}
+
+    @classmethod
+    def split(cls, exchange: str, filters: Sequence[Filter]) -> list[Sequence[Filter]]:
+        business = [item for item in filters if item.channel.startswith(_BUSINESS)]
+        public = [item for item in filters if not item.channel.startswith((*_BUSINESS, _FETCHED))]
+        return [some for some in (public, business) if some]
+
+    @property
+    def path(self) -> str:
+        return f"/ws/v5/{'business' if self.filters[0].channel.startswith(_BUSINESS) else 'public'}"
+
+    def subscribe(self) -> list[str]:
+        arguments = {
+            to_frame(argument): argument
+            for item in self.filters
+            for argument in (_argument(item.channel, symbol) for symbol in self.symbols(item))
+        }
+        return [to_frame({"op": "subscribe", "args": some}) for some in portions(list(arguments.values()), 100)]
+
+    def ping(self) -> str:
+        return "ping"
+
+    @staticmethod
+    def decode(raw: bytes) -> Json:
+        return _PONG if raw == b"pong" else orjson.loads(raw)
+
+    def classify(self, message: Json) -> FrameKind:
+        if message is _PONG:
+            return FrameKind.HEARTBEAT
+        event = message.get("event")
+        if event is not None:
+            return FrameKind.ERROR if event == "error" else FrameKind.IGNORED
+        if "data" not in message:
+            return FrameKind.IGNORED
+        if message.get("action") == "update" and _book_of(message) not in self._sequence_ids:
+            return FrameKind.IGNORED
+        return FrameKind.DATA
+
+    def follow(self, message: Json) -> str | None:
+        action = message.get("action")
+        if action is None:
+            return None
+        book = _book_of(message)
+        for data in message["data"]:
+            last, previous = self._sequence_ids.get(book), data.get("prevSeqId")
+            self._sequence_ids[book] = data.get("seqId", -1)
+            if action != "snapshot" and previous is not None and previous != last:
+                return f"{' '.join(book)}: {data['seqId']} follows {previous}, and not {last}, the last one received"
+        return None
+
+    def error(self, message: Json) -> FeedError:
+        details = f"{message.get('code', '')} {message.get('msg', '')}".strip()
+        return FeedError("rate_limit" if message.get("code") == _TOO_FREQUENT else kind_of_error(details), details)
+
+
+def _argument(channel: str, symbol: str) -> dict[str, str]:
+    if channel == "liquidation-orders":
+        return {"channel": channel, "instType": "SWAP" if symbol.endswith("SWAP") else "FUTURES"}
+    if channel == "opt-summary":
+        return {"channel": channel, "instFamily": symbol}
+    return {"channel": channel, "sprdId" if channel.startswith("sprd-") else "instId": symbol}
+
+
+def _book_of(message: Json) -> tuple[str, str]:
+    arg = message["arg"]
+    return arg["channel"], arg.get("instId", "")

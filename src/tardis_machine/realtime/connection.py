@@ -1,0 +1,443 @@
+"""One connection to an exchange, kept up: connects, subscribes, listens, and does it all again when it is lost.
+
+Invariant: what the receiver takes is in the order in which it arrived, with nothing missing between two losses that were told. A
+connection that was made and is no more is always told as lost, one that could not be made never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import aiohttp
+
+from .._version import __version__
+from ..errors import NormalizeError
+from ..exchanges import Exchange, Feed, FrameKind, HttpRequest, Json, Live, kind_of_error
+from ..filters import Filter
+from ..messages import ErrorCode
+from ..telemetry import get_logger
+from .backoff import Backoff, Pace
+from .clock import recorded_now
+from .endpoints import rest_url, socket_url
+from .troubles import Trouble, Troubles
+
+__all__ = ["Arrivals", "Connection", "Receiver", "open_session"]
+
+log = get_logger("realtime")
+
+# A whole market's book in one message has tens of megabytes.
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+# At most so many messages are handed on at once, so that other connections have their turn.
+MAX_ARRIVALS = 1_000
+MAX_FETCHES = 4
+# Snapshots in a row that did not fit, until the connection is made anew.
+MAX_UNFIT = 10
+_CODES: Mapping[str, ErrorCode] = {"auth": "SOURCE_AUTH", "rate_limit": "SOURCE_RATE_LIMIT"}
+_REFUSALS: Mapping[int, ErrorCode] = {401: "SOURCE_AUTH", 403: "SOURCE_AUTH", 418: "SOURCE_RATE_LIMIT", 429: "SOURCE_RATE_LIMIT"}
+_FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+class Arrivals:
+    """Messages in the order of their arrival. What one read of the socket brought arrived at one time."""
+
+    __slots__ = ("_clock", "_stamp", "clocks", "messages", "raws", "stamps")
+
+    def __init__(self) -> None:
+        # The recorder's time of what is added next, as it writes it and as messages show it.
+        self._stamp = b""
+        self._clock = ""
+        self.stamps: list[bytes] = []
+        """The recorder's time of each, as it writes it."""
+        self.clocks: list[str] = []
+        """The same as messages show it."""
+        self.raws: list[bytes] = []
+        self.messages: list[Json] = []
+        """What was parsed of each."""
+
+    def look_at_clock(self) -> None:
+        """What is added from here on arrives now."""
+        now = recorded_now()
+        self._stamp = now.encode()
+        self._clock = f"{now[:26]}Z"
+
+    def add(self, raw: bytes, message: Json) -> None:
+        """A message that arrived."""
+        self.stamps.append(self._stamp)
+        self.clocks.append(self._clock)
+        self.raws.append(raw)
+        self.messages.append(message)
+
+    def lines(self, count: int | None = None) -> list[bytes]:
+        """The first of them as the history API records them. A line is a line: JSON has no newline but between its parts."""
+        rows = zip(self.stamps[:count], self.raws, strict=False)
+        return [b"%b %b" % (stamp, raw.replace(b"\n", b" ")) for stamp, raw in rows]
+
+
+class Receiver(Protocol):
+    """Whoever hears what happens on one connection. Nothing here waits but `ready`."""
+
+    def take(self, arrivals: Arrivals) -> None:
+        """Messages arrived. Raises NormalizeError where one can't be taken; the connection is then made anew."""
+
+    def lost(self, reason: str, close_code: int | None) -> None:
+        """The connection is no more; messages after this are of another one."""
+
+    def failed(self, trouble: Trouble) -> None:
+        """Something went wrong."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is unread that listening has to pause."""
+
+    async def ready(self) -> None:
+        """Waits until it is full no more."""
+
+
+class _Ending(NamedTuple):
+    """Why a connection ended."""
+
+    reason: str
+    close_code: int | None = None
+    limited: bool = False
+    """The exchange was asked too often."""
+    wait_s: float = 0.0
+    """As long as it says itself."""
+
+
+def open_session(urls: Mapping[str, str], pace: Pace) -> aiohttp.ClientSession:
+    """What all connections of a stream go through: a proxy, where the environment names one and no address is given."""
+    return aiohttp.ClientSession(
+        trust_env=not urls,
+        headers={"User-Agent": f"tardis-machine/{__version__}"},
+        timeout=aiohttp.ClientTimeout(total=30.0, sock_connect=pace.connect_timeout_s),
+    )
+
+
+class Connection:
+    """Keeps one connection up for as long as `run` runs."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        filters: Sequence[Filter],
+        receiver: Receiver,
+        session: aiohttp.ClientSession,
+        *,
+        timeout_s: float,
+        urls: Mapping[str, str],
+        pace: Pace,
+    ) -> None:
+        assert exchange.live is not None
+        self.exchange = exchange.name
+        self.live: Live = exchange.live
+        self.filters = filters
+        self.receiver = receiver
+        self.session = session
+        self.timeout_s = timeout_s
+        """How long a connection may be without data; 0: for ever."""
+        self.urls = urls
+        self.pace = pace
+        self.troubles = Troubles(pace.summary_s)
+        self.backoff = Backoff(pace)
+
+    async def run(self) -> None:
+        """Never returns; ends when it is cancelled."""
+        try:
+            while True:
+                ending = await self._attempt()
+                wait_s = self.backoff.next_s(limited=ending.limited, at_least_s=ending.wait_s)
+                log.debug("connecting again", exchange=self.exchange, reason=ending.reason, wait_s=round(wait_s, 3))
+                await asyncio.sleep(wait_s)
+        finally:
+            self._tell(self.troubles.end())
+
+    async def _attempt(self) -> _Ending:
+        feed = self.live.feed(self.exchange, self.filters)
+        url = socket_url(self.exchange, self.live, feed.path, self.urls)
+        try:
+            async with asyncio.timeout(self.pace.connect_timeout_s):
+                socket = await self.session.ws_connect(
+                    url,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=self.pace.close_timeout_s),
+                    max_msg_size=MAX_MESSAGE_BYTES,
+                    decode_text=False,
+                )
+        except _FAILURES as error:
+            return self._not_connected(error)
+        log.info("connected", exchange=self.exchange, url=url)
+        ending = await _Attempt(self, feed, socket).run()
+        log.warning("connection lost", exchange=self.exchange, reason=ending.reason, close_code=ending.close_code)
+        self.receiver.lost(ending.reason, ending.close_code)
+        return ending
+
+    def _not_connected(self, error: Exception) -> _Ending:
+        details = f"can't connect: {_said(error)}"
+        status = error.status if isinstance(error, aiohttp.WSServerHandshakeError) else 0
+        code = _REFUSALS.get(status, "WS_CONNECT")
+        self.fail(code, details)
+        headers = error.headers if isinstance(error, aiohttp.ClientResponseError) else None
+        return _Ending(details, None, code == "SOURCE_RATE_LIMIT", retry_after_s(headers))
+
+    def fail(self, code: ErrorCode | None, details: str) -> None:
+        """Something went wrong: told, or counted."""
+        self._tell(self.troubles.add(code, details, asyncio.get_running_loop().time()))
+
+    def settle(self) -> None:
+        """Tells what was counted for long enough."""
+        self._tell(self.troubles.settle(asyncio.get_running_loop().time()))
+
+    def works(self) -> None:
+        """Data arrives on a new connection."""
+        self.backoff.reset()
+        self._tell(self.troubles.recover())
+
+    def _tell(self, troubles: Sequence[Trouble]) -> None:
+        for trouble in troubles:
+            log.warning("live feed error", exchange=self.exchange, **trouble._asdict())
+            self.receiver.failed(trouble)
+
+
+class _Attempt:
+    """One connection, from its handshake to its end."""
+
+    def __init__(self, owner: Connection, feed: Feed, socket: aiohttp.ClientWebSocketResponse[Any]) -> None:
+        self._owner = owner
+        self._receiver = owner.receiver
+        self._feed = feed
+        self._socket = socket
+        self._loop = asyncio.get_running_loop()
+        # Set when the connection has to end, or has.
+        self._ended: asyncio.Future[_Ending] = self._loop.create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        # What arrived and was not handed on yet.
+        self._arrivals = Arrivals()
+        # Whether one of them could not be taken: those behind it are of a connection that is no more.
+        self._is_spoiled = False
+        # When there was data; None before the first.
+        self._data_at_s: float | None = None
+        self._fetching = asyncio.Semaphore(MAX_FETCHES)
+        # Until when nothing is to be fetched.
+        self._fetch_at_s = 0.0
+
+    async def run(self) -> _Ending:
+        try:
+            self._start(self._read())
+            self._start(self._subscribe())
+            self._start(self._keep_alive())
+            if self._owner.timeout_s:
+                self._start(self._watch())
+            return await self._ended
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._hand_on()
+            await self._socket.close()
+
+    def _start(self, work: Coroutine[Any, Any, _Ending | None]) -> None:
+        task = asyncio.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, _Ending | None]) -> None:
+        """What a task returns ends the connection, and what it did not expect too: the exchange said what nobody understands."""
+        try:
+            ending = await work
+        except Exception as error:
+            ending = _Ending(f"a message was not understood: {type(error).__name__}: {error}"[:500])
+        if ending is not None:
+            self._end(ending)
+
+    def _end(self, ending: _Ending) -> None:
+        if not self._ended.done():
+            self._ended.set_result(ending)
+
+    # what is said
+
+    async def _subscribe(self) -> _Ending | None:
+        self._fetch(self._feed.requests(None))
+        for frame in self._feed.subscribe():
+            if ending := await self._send(frame):
+                return ending
+            await asyncio.sleep(self._feed.subscribe_interval_s)
+        return None
+
+    async def _keep_alive(self) -> _Ending | None:
+        while True:
+            await asyncio.sleep(self._feed.ping_interval_s)
+            self._owner.settle()
+            if ending := await self._send(self._feed.ping()):
+                return ending
+
+    async def _send(self, frame: str | None) -> _Ending | None:
+        """Sends a frame, or a WebSocket ping."""
+        try:
+            if frame is None:
+                await self._socket.ping()
+            else:
+                await self._socket.send_str(frame)
+        except _FAILURES as error:
+            if self._socket.closed:
+                return None  # the reader knows why, and says so
+            self._hand_on()
+            details = f"can't send: {_said(error)}"
+            self._owner.fail("WS_SEND", details)
+            return _Ending(details)
+        return None
+
+    # what is heard
+
+    async def _read(self) -> _Ending:
+        receive, feed = self._socket.receive, self._feed
+        decode, classify, follow = feed.decode, feed.classify, feed.follow
+        # Looked up once: this loop runs for every message of the exchange.
+        data, text = FrameKind.DATA, aiohttp.WSMsgType.TEXT
+        while True:
+            kind_of_frame, raw, _ = frame = await receive()
+            if kind_of_frame is not text:
+                if kind_of_frame is not aiohttp.WSMsgType.BINARY:
+                    return _ending_of(frame, self._socket)
+                raw = feed.plain(raw)
+            message = decode(raw)
+            kind = classify(message)
+            if kind is not data:
+                if ending := await self._hear(kind, message):
+                    return ending
+                continue
+            if missing := follow(message):
+                return _Ending(missing)
+            if not self._arrivals.raws:
+                if self._receiver.is_full:
+                    await self._pause()
+                self._arrivals.look_at_clock()
+                # Runs when nothing more is to be read at once: a batch is what one read of the socket brought.
+                self._loop.call_soon(self._hand_on)
+            self._arrivals.add(raw, message)
+            if len(self._arrivals.raws) >= MAX_ARRIVALS:
+                self._hand_on()
+
+    async def _hear(self, kind: FrameKind, message: Json) -> _Ending | None:
+        if kind is FrameKind.ERROR:
+            error = self._feed.error(message)
+            self._hand_on()
+            self._owner.fail(_CODES.get(error.kind), error.details)
+            return _Ending(error.details, limited=True) if error.kind == "rate_limit" else None
+        self._fetch(self._feed.requests(message))
+        for frame in self._feed.replies(message):
+            if ending := await self._send(frame):
+                return ending
+        return None
+
+    def _hand_on(self) -> None:
+        arrivals = self._arrivals
+        if not arrivals.raws or self._is_spoiled:
+            return
+        self._arrivals = Arrivals()
+        if self._data_at_s is None:
+            self._owner.works()
+        self._data_at_s = self._loop.time()
+        try:
+            self._receiver.take(arrivals)
+        except NormalizeError as error:
+            self._is_spoiled = True
+            self._end(_Ending(str(error)))
+
+    async def _pause(self) -> None:
+        log.warning("listening pauses, as too much is unread", exchange=self._owner.exchange)
+        self._hand_on()
+        await self._receiver.ready()
+        self._data_at_s = self._loop.time()
+
+    async def _watch(self) -> _Ending:
+        """Ends a connection without data. That it lives, as heartbeats show, is not enough."""
+        timeout_s = self._owner.timeout_s
+        since_s = now_s = self._loop.time()
+        while True:
+            since_s = max(since_s, self._data_at_s or 0.0)
+            wait_s = since_s + timeout_s - now_s
+            if wait_s <= 0 and not self._receiver.is_full:
+                return _Ending(f"no data for {timeout_s:g} s")
+            # Shorter than the time-out, so that what holds up this process itself is seen, and not held against the exchange.
+            wait_s = min(max(wait_s, 0.01), timeout_s / 4)
+            await asyncio.sleep(wait_s)
+            then_s, now_s = now_s, self._loop.time()
+            if now_s - then_s > 2 * wait_s:
+                since_s += now_s - then_s - wait_s
+
+    # what is fetched
+
+    def _fetch(self, requests: Sequence[HttpRequest]) -> None:
+        for request in requests:
+            self._start(self._fetch_one(request))
+
+    async def _fetch_one(self, request: HttpRequest) -> _Ending | None:
+        owner, unfit = self._owner, 0
+        backoff = Backoff(owner.pace)
+        while True:
+            async with self._fetching:
+                await asyncio.sleep(max(0.0, self._fetch_at_s - self._loop.time()))
+                body, wait_s = await self._get(request, backoff)
+            if body is not None:
+                raw = self._feed.answer(request, body)
+                if raw is not None:
+                    self._deliver(raw)
+                    if request.every_s is None:
+                        return None
+                    backoff.reset()
+                    wait_s, unfit = request.every_s, 0
+                else:
+                    unfit += 1
+                    if unfit == MAX_UNFIT:
+                        return _Ending(f"{request.stream}: none of {unfit} snapshots joined the updates")
+                    wait_s = owner.pace.refetch_s
+            await asyncio.sleep(wait_s)
+
+    async def _get(self, request: HttpRequest, backoff: Backoff) -> tuple[bytes | None, float]:
+        """The body of an answer; None where there is none, and how long to wait then."""
+        owner = self._owner
+        url = rest_url(owner.exchange, owner.live, request.path, owner.urls)
+        try:
+            async with owner.session.get(url) as response:
+                body = await response.read()
+        except _FAILURES as error:
+            owner.fail(None, f"{request.stream}: can't be fetched: {_said(error)}")
+            return None, backoff.next_s()
+        if response.status == 200:
+            self._fetch_at_s = max(self._fetch_at_s, self._loop.time() + self._feed.spare_s(response.headers))
+            return body, 0.0
+        code = _REFUSALS.get(response.status)
+        self._hand_on()
+        owner.fail(code, f"{request.stream}: {response.status} {body[:200].decode(errors='replace')}")
+        limited = code == "SOURCE_RATE_LIMIT"
+        wait_s = backoff.next_s(limited=limited, at_least_s=retry_after_s(response.headers))
+        if limited:
+            self._fetch_at_s = self._loop.time() + wait_s
+        return None, wait_s
+
+    def _deliver(self, raw: bytes) -> None:
+        """What was fetched takes its place among what was heard."""
+        self._arrivals.look_at_clock()
+        self._arrivals.add(raw, self._feed.decode(raw))
+        self._hand_on()
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def retry_after_s(headers: Mapping[str, str] | None) -> float:
+    """How long an answer asks to wait."""
+    given = headers.get("Retry-After", "") if headers else ""
+    return float(given) if given.isdecimal() else 0.0
+
+
+def _ending_of(frame: Any, socket: aiohttp.ClientWebSocketResponse[Any]) -> _Ending:
+    if frame.type is aiohttp.WSMsgType.CLOSE:
+        said = (frame.extra or "").strip()
+        reason = f"closed by the exchange: {said}" if said else "closed by the exchange"
+        return _Ending(reason, int(frame.data or 1005), kind_of_error(said) == "rate_limit")
+    if frame.type is aiohttp.WSMsgType.ERROR:
+        return _Ending(f"what was received is no WebSocket frame: {frame.data}")
+    return _Ending("the connection broke", int(socket.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE))

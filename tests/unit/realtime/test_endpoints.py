@@ -1,0 +1,36 @@
+"""Addresses: an exchange's own, or what takes their place."""
+
+from __future__ import annotations
+
+import pytest
+
+from tardis_machine.errors import OptionsError
+from tardis_machine.exchanges import EXCHANGES
+from tardis_machine.realtime.endpoints import check_urls, rest_url, socket_url
+
+
+def test_an_override_takes_the_place_of_the_base_alone() -> None:
+    live = EXCHANGES["binance"].live
+    assert live is not None
+    path = "/stream?timeUnit=MICROSECOND"
+    assert socket_url("binance", live, path, {}) == f"wss://stream.binance.com:9443{path}"
+    urls = check_urls({"binance": "ws://127.0.0.1:1/x/", "binance-rest": "http://127.0.0.1:2"})
+    assert socket_url("binance", live, path, urls) == f"ws://127.0.0.1:1/x{path}"
+    assert rest_url("binance", live, "/api/v3/depth", urls) == "http://127.0.0.1:2/api/v3/depth"
+    assert rest_url("binance", live, "/api/v3/depth", {}) == "https://api.binance.com/api/v3/depth"
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "problem"),
+    [
+        ("nowhere", "ws://x", "takes an exchange that has live data"),
+        ("binance-jersey", "ws://x", "takes an exchange that has live data"),
+        ("bitmex-rest", "http://x", "needs no REST"),
+        ("bitmex", "http://x", "takes a URL that starts with ws:// or wss://"),
+        ("binance-rest", "ws://x", "takes a URL that starts with http:// or https://"),
+        ("bitmex", "ws://", "takes a URL"),
+    ],
+)
+def test_what_is_wrong_is_said(name: str, url: str, problem: str) -> None:
+    with pytest.raises(OptionsError, match=problem):
+        check_urls({name: url})
