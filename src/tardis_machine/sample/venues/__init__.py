@@ -1,4 +1,4 @@
-"""The venues of the sample market, by the name that the history API gives them."""
+"""The venues of the sample market that were recorded, by the name that the history API gives them. Some are only live: live/families."""
 
 from __future__ import annotations
 

@@ -11,10 +11,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from ..instrument import Instrument
-from ..market import MINUTE_US, BookEvent, Change, Market, Minute, TradeEvent
+from ..market import MINUTE_US, Book, BookEvent, Change, Market, Minute, TradeEvent
 from ..noise import mix
 
-__all__ = ["SECOND", "Row", "Tick", "Venue", "Wants", "bundle", "seconds", "sequence_ids", "ticks", "trades"]
+__all__ = [
+    "SECOND",
+    "Row",
+    "Tick",
+    "Venue",
+    "Wants",
+    "bundle",
+    "bundled_until",
+    "last_trade",
+    "seconds",
+    "sequence_ids",
+    "share_out",
+    "ticks",
+    "trades",
+]
 
 SECOND = 10_000_000
 """Of the recorder's clock, which ticks every 100 ns."""
@@ -32,6 +46,10 @@ class Venue(ABC):
     exchange: str
     channels: tuple[str, ...]
     """Of its instruments, as the history API names them."""
+    live_channels: tuple[str, ...] = ()
+    """What only a live client gets: `rows` knows them, recordings have none of them."""
+    book_channels: tuple[str, ...] = ()
+    """Those that tell how a book changes; the first is the one that most clients take."""
 
     @abstractmethod
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
@@ -53,6 +71,14 @@ class Venue(ABC):
     def common(self, market: Market, minute_index: int, wants: Wants) -> Iterable[Row]:
         """Messages of channels that belong to no single instrument."""
         return ()
+
+    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str | None:
+        """What a live client of a channel gets first: a snapshot with all that its messages told until then; None: nothing."""
+        return None
+
+    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+        """The book that a channel's messages had told until then."""
+        return minute.book_at(arrival)
 
 
 class Tick(msgspec.Struct, gc=False, frozen=True):
@@ -126,13 +152,48 @@ def bundle(events: Iterable[BookEvent], every_us: int) -> Iterator[BookEvent]:
             if last is not None and changes:
                 yield _with_changes(last, changes)
             window, changes = event.exchange_us // every_us, {}
-        for change in event.changes:
-            bid, slot, lots, _ = change
-            earlier = changes.get((bid, slot))
-            changes[bid, slot] = change if earlier is None else Change(bid, slot, lots, earlier.was)
+        _merge(changes, event)
         last = event
     if last is not None and changes:
         yield _with_changes(last, changes)
+
+
+def bundled_until(minute: Minute, every_us: int, arrival: int) -> int:
+    """Arrival of the last bundle until then; before the first one, the start of the minute."""
+    sent = minute.index * 60 * SECOND
+    for group in bundle(minute.book_events(), every_us):
+        if group.arrival > arrival:
+            break
+        sent = group.arrival
+    return sent
+
+
+def share_out(events: Sequence[BookEvent], messages: int) -> Iterator[BookEvent]:
+    """Book events merged into so many messages: where a venue counts its messages without a gap, the number of a minute's first
+    one is known for any minute only if each has as many."""
+    for place in range(messages):
+        share = events[place * len(events) // messages : (place + 1) * len(events) // messages]
+        changes: dict[tuple[bool, int], Change] = {}
+        for event in share:
+            _merge(changes, event)
+        yield _with_changes(share[-1], changes)
+
+
+def last_trade(minute: Minute, arrival: int) -> TradeEvent | None:
+    """The last taker of a minute until then."""
+    found = None
+    for event in trades(minute):
+        if event.arrival > arrival:
+            break
+        found = event
+    return found
+
+
+def _merge(changes: dict[tuple[bool, int], Change], event: BookEvent) -> None:
+    for change in event.changes:
+        bid, slot, lots, _ = change
+        earlier = changes.get((bid, slot))
+        changes[bid, slot] = change if earlier is None else Change(bid, slot, lots, earlier.was)
 
 
 def _with_changes(event: BookEvent, changes: dict[tuple[bool, int], Change]) -> BookEvent:

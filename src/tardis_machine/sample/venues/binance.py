@@ -10,15 +10,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from ..instrument import Instrument, Kind, Memo, Terms, to_decimal
-from ..market import BookEvent, Market, Minute
+from ..market import Book, BookEvent, Market, Minute
 from ..noise import key_of, mix
-from ._contract import SECOND, Row, Venue, Wants, bundle, seconds, sequence_ids, ticks, trades
+from ._contract import SECOND, Row, Venue, Wants, bundle, bundled_until, seconds, sequence_ids, ticks, trades
 from ._listing import compact_date, quarter_ends
 
 _SPOT = ("trade", "aggTrade", "depth", "depthSnapshot", "bookTicker", "ticker")
 _DERIVATIVES = (*_SPOT, "markPrice", "forceOrder", "openInterest")
 _IDS_PER_MINUTE = 600_000
 _DEPTH_EVERY_US = 100_000
+
+
+def rest_depth(minute: Minute, arrival: int, limit: int) -> str:
+    """The book as `GET /depth` answers: that of the last update, under an id that falls inside the next one."""
+    words, taken, last = _words(minute.instrument), minute.index * 60 * SECOND, minute.index * _IDS_PER_MINUTE - 1
+    following = 0
+    for group, identity in _numbered_groups(minute):
+        if group.arrival > arrival:
+            following = identity
+            break
+        taken, last = group.arrival, identity
+    # Spot goes on with the update that holds the id after the snapshot's, derivatives with the one that holds its own.
+    if words.derivative or following > last + 1:
+        last += 1
+    return _snapshot_data(words, minute.book_at(taken), last, arrival, limit)
+
+
+def rest_open_interest(market: Market, instrument: Instrument, second: int) -> str:
+    """What `GET /openInterest` answers."""
+    return _open_interest_data(_words(instrument), market, instrument, second)
 
 
 class BinanceVenue(Venue):
@@ -29,6 +49,7 @@ class BinanceVenue(Venue):
         self._list = lru_cache(maxsize=16)(_LISTINGS[exchange])
         self._coin_margined = exchange == "binance-delivery"
         self.channels = _DERIVATIVES if exchange in ("binance-futures", "binance-delivery") else _SPOT
+        self.book_channels = ("depth",)
 
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return self._list(self.exchange, quarter_ends(minute_index)[0])
@@ -60,6 +81,9 @@ class BinanceVenue(Venue):
         for instrument in self.instruments(index):
             if wants("depthSnapshot", self.symbol("depthSnapshot", instrument)):
                 yield _snapshot(market.minute(instrument, index), arrival)
+
+    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+        return minute.book_at(bundled_until(minute, _DEPTH_EVERY_US, arrival))
 
     def common(self, market: Market, minute_index: int, wants: Wants) -> Iterable[Row]:
         if self._coin_margined:
@@ -154,13 +178,17 @@ def _snapshot(minute: Minute, arrival: int) -> Row:
     if words.derivative and not seen:
         # Here the update to go on with must hold the snapshot's own id.
         last += 1
-    book, price, size = minute.book_at(taken), words.price, words.size
-    bids = ",".join([f'["{price[slot]}","{size(book.bids[slot])}"]' for slot in sorted(book.bids, reverse=True)])
-    asks = ",".join([f'["{price[slot]}","{size(book.asks[slot])}"]' for slot in sorted(book.asks)])
+    data = _snapshot_data(words, minute.book_at(taken), last, taken)
+    return asked + SECOND // 4, f'{words.stream}depthSnapshot","generated":true,"data":{data}}}'
+
+
+def _snapshot_data(words: _Words, book: Book, last: int, taken: int, limit: int | None = None) -> str:
+    price, size = words.price, words.size
+    bids = ",".join([f'["{price[slot]}","{size(book.bids[slot])}"]' for slot in sorted(book.bids, reverse=True)[:limit]])
+    asks = ",".join([f'["{price[slot]}","{size(book.asks[slot])}"]' for slot in sorted(book.asks)[:limit]])
     times = f'"E":{taken // 10_000 - 5},"T":{taken // 10_000 - 7},' if words.derivative else ""
     names = f'"symbol":"{words.symbol}","pair":"{words.pair}",' if words.coin_margined else ""
-    data = f'{{"lastUpdateId":{last},{times}{names}"bids":[{bids}],"asks":[{asks}]}}'
-    return asked + SECOND // 4, f'{words.stream}depthSnapshot","generated":true,"data":{data}}}'
+    return f'{{"lastUpdateId":{last},{times}{names}"bids":[{bids}],"asks":[{asks}]}}'
 
 
 def _book_tickers(minute: Minute, words: _Words) -> Iterator[Row]:
@@ -228,12 +256,16 @@ def _forced_orders(minute: Minute, words: _Words) -> Iterator[Row]:
 
 
 def _open_interest(market: Market, minute: Minute, words: _Words) -> Iterator[Row]:
-    pair = f'"pair":"{words.pair}","contractType":"CURRENT_QUARTER",' if words.coin_margined else ""
+    head = f'{words.stream}openInterest","generated":true,"data":'
     for arrival, second in seconds(minute.instrument.key, minute.index, every_s=15):
-        size = words.size(market.reference(minute.instrument, second).open_interest)
-        head = f'{words.stream}openInterest","generated":true,"data":{{"symbol":"{words.symbol}"'
-        # Fetched over REST by the recorder: the exchange's time is older than the message.
-        yield arrival + 5_000, f'{head},{pair}"openInterest":"{size}","time":{second * 1_000 - 800}}}}}'
+        yield arrival + 5_000, f"{head}{_open_interest_data(words, market, minute.instrument, second)}}}"
+
+
+def _open_interest_data(words: _Words, market: Market, instrument: Instrument, second: int) -> str:
+    pair = f'"pair":"{words.pair}","contractType":"CURRENT_QUARTER",' if words.coin_margined else ""
+    size = words.size(market.reference(instrument, second).open_interest)
+    # Fetched over REST by the recorder: the exchange's time is older than the message.
+    return f'{{"symbol":"{words.symbol}",{pair}"openInterest":"{size}","time":{second * 1_000 - 800}}}'
 
 
 def _spot(quote: str) -> Callable[[str, int], tuple[Instrument, ...]]:

@@ -23,6 +23,7 @@ class BitmexVenue(Venue):
 
     exchange = "bitmex"
     channels = ("trade", "orderBookL2", "quote", "instrument", "liquidation", "funding")
+    book_channels = ("orderBookL2",)
 
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return _instruments(quarter_ends(minute_index)[0])
@@ -53,6 +54,15 @@ class BitmexVenue(Venue):
         for place, each in enumerate(listed):
             if wants("orderBookL2", each.symbol):
                 yield arrival + 20 + place, _book_partial(market.minute(each, index), arrival + 20 + place)
+
+    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str:
+        if channel == "orderBookL2":
+            return _book_partial(minute, arrival)
+        symbol, keys, data = minute.instrument.symbol, "", ""
+        if channel == "instrument":
+            keys, data = '"symbol"', _instrument_row(market, minute.instrument, arrival // SECOND)
+        head = f'{{"table":"{channel}","action":"partial","keys":[{keys}]'
+        return f'{head},"filter":{{"symbol":"{symbol}"}},"data":[{data}]}}'
 
 
 @lru_cache(maxsize=16)

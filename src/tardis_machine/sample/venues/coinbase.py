@@ -5,15 +5,16 @@ Invariant: the side of a match is the maker's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from ...messages import to_timestamp
 from ..instrument import Instrument, Memo, to_decimal, to_number
-from ..market import Market, Minute, TradeEvent
+from ..market import Book, BookEvent, Market, Minute, TradeEvent
 from ..noise import uuid_of
-from ._contract import SECOND, Row, Venue, Wants, ticks, trades
+from ._contract import SECOND, Row, Venue, Wants, bundle, bundled_until, last_trade, ticks, trades
 
+_BATCH_US = 50_000
 _LISTED = (
     Instrument("coinbase", "BTC-USD", "BTC", "spot", 2, 1, 8, 60_000_000, 4_000_000, 12.0, 55.0, depth=200, spacing=70),
     Instrument("coinbase", "ETH-USD", "ETH", "spot", 2, 1, 8, 900_000_000, 70_000_000, 5.0, 25.0, depth=200, spacing=9),
@@ -25,6 +26,8 @@ class CoinbaseVenue(Venue):
 
     exchange = "coinbase"
     channels = ("match", "last_match", "l2update", "snapshot", "ticker")
+    live_channels = ("level2_batch", "heartbeat")
+    book_channels = ("level2_batch", "l2update")
 
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return _LISTED
@@ -33,7 +36,11 @@ class CoinbaseVenue(Venue):
         if "match" in channels:
             yield from _matches(minute)
         if "l2update" in channels:
-            yield from _updates(minute)
+            yield from _updates(minute, minute.book_events())
+        if "level2_batch" in channels:
+            yield from _updates(minute, bundle(minute.book_events(), _BATCH_US))
+        if "heartbeat" in channels:
+            yield from _heartbeats(market, minute)
         if "ticker" in channels:
             yield from _tickers(market, minute)
 
@@ -46,7 +53,20 @@ class CoinbaseVenue(Venue):
                 yield arrival + place, _last_match(market, market.minute(instrument, index), arrival)
             if wants("snapshot", instrument.symbol):
                 at = arrival + 10 + place
-                yield at, _snapshot(market.minute(instrument, index), at)
+                yield at, _snapshot(market.minute(instrument, index), at, at)
+
+    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str | None:
+        if channel in self.book_channels:
+            return _snapshot(minute, arrival, arrival if channel == "l2update" else bundled_until(minute, _BATCH_US, arrival))
+        trade = last_trade(minute, arrival) if channel == "match" else None
+        if trade is None:
+            return None
+        slot, lots = trade.fills[-1]
+        identity = trade.first_id + len(trade.fills) - 1
+        return _match("last_match", minute.instrument, identity, (slot, lots, trade.buy), trade.exchange_us)
+
+    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+        return minute.book_at(arrival if channel == "l2update" else bundled_until(minute, _BATCH_US, arrival))
 
 
 class _Words:
@@ -92,22 +112,30 @@ def _last_match(market: Market, minute: Minute, arrival: int) -> str:
     return _match("last_match", minute.instrument, identity, (slot, lots, buy), arrival // 10 - 100_000)
 
 
-def _updates(minute: Minute) -> Iterator[Row]:
+def _updates(minute: Minute, events: Iterable[BookEvent]) -> Iterator[Row]:
     words = _words(minute.instrument)
     price, size, head = words.price, words.size, f'{{"type":"l2update",{words.product},"changes":['
-    for event in minute.book_events():
+    for event in events:
         rows = ",".join(
             [f'["{"buy" if bid else "sell"}","{price[slot]}","{size(lots)}"]' for bid, slot, lots, _ in event.changes]
         )
         yield event.arrival, f'{head}{rows}],"time":"{to_timestamp(event.exchange_us)}"}}'
 
 
-def _snapshot(minute: Minute, arrival: int) -> str:
-    words, book = _words(minute.instrument), minute.book_at(arrival)
+def _snapshot(minute: Minute, arrival: int, taken: int) -> str:
+    words, book = _words(minute.instrument), minute.book_at(taken)
     price, size = words.price, words.size
     bids = ",".join([f'["{price[slot]}","{size(book.bids[slot])}"]' for slot in sorted(book.bids, reverse=True)])
     asks = ",".join([f'["{price[slot]}","{size(book.asks[slot])}"]' for slot in sorted(book.asks)])
     return f'{{"type":"snapshot",{words.product},"asks":[{asks}],"bids":[{bids}],"time":"{to_timestamp(arrival // 10 - 6_000)}"}}'
+
+
+def _heartbeats(market: Market, minute: Minute) -> Iterator[Row]:
+    product = _words(minute.instrument).product
+    for tick in ticks(market, minute):
+        identity = tick.trade[0]
+        ids = f'"last_trade_id":{identity},{product},"sequence":{identity * 7}'
+        yield tick.arrival, f'{{"type":"heartbeat",{ids},"time":"{to_timestamp(tick.second * 1_000_000)}"}}'
 
 
 def _tickers(market: Market, minute: Minute) -> Iterator[Row]:

@@ -10,12 +10,13 @@ from functools import lru_cache
 
 from ..greeks import Greeks
 from ..instrument import Instrument, Kind, Memo, Terms, to_number, to_rounded
-from ..market import Market, Minute, Reference
+from ..market import Book, BookEvent, Market, Minute, Reference
 from ..noise import key_of
-from ._contract import SECOND, Row, Venue, Wants, seconds, sequence_ids, ticks, trades
+from ._contract import SECOND, Row, Venue, Wants, bundle, bundled_until, seconds, sequence_ids, ticks, trades
 from ._listing import STRIKES, quarter_ends, spelled_date
 
 _IDS_PER_MINUTE = 600_000
+_BATCH_US = 100_000
 _INDEXES = {"btc_usd": "BTC", "eth_usd": "ETH"}
 
 
@@ -24,6 +25,8 @@ class DeribitVenue(Venue):
 
     exchange = "deribit"
     channels = ("trades", "book", "ticker", "quote", "perpetual")
+    live_channels = ("book.100ms",)
+    book_channels = ("book.100ms", "book")
 
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return _instruments(quarter_ends(minute_index)[0])
@@ -32,7 +35,9 @@ class DeribitVenue(Venue):
         if "trades" in channels:
             yield from _trades(market, minute)
         if "book" in channels:
-            yield from _book_changes(minute)
+            yield from _book_changes(minute, "raw")
+        if "book.100ms" in channels:
+            yield from _book_changes(minute, "100ms")
         if "ticker" in channels:
             yield from _tickers(market, minute)
         if "quote" in channels:
@@ -44,7 +49,15 @@ class DeribitVenue(Venue):
         index = arrival // (60 * SECOND)
         for place, instrument in enumerate(self.instruments(index)):
             if wants("book", instrument.symbol):
-                yield arrival + place, _snapshot(market.minute(instrument, index), arrival + place)
+                yield arrival + place, _snapshot(market.minute(instrument, index), arrival + place, "raw")
+
+    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str | None:
+        if channel not in self.book_channels:
+            return None
+        return _snapshot(minute, arrival, "raw" if channel == "book" else "100ms")
+
+    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+        return minute.book_at(arrival if channel == "book" else bundled_until(minute, _BATCH_US, arrival))
 
     def common(self, market: Market, minute_index: int, wants: Wants) -> Iterator[Row]:
         for name, asset in _INDEXES.items():
@@ -120,12 +133,16 @@ def _mark(instrument: Instrument, reference: Reference) -> str:
     return to_rounded(reference.fair, instrument.price_decimals + 1)
 
 
-def _book_changes(minute: Minute) -> Iterator[Row]:
+def _numbered(minute: Minute, interval: str) -> Iterator[tuple[BookEvent, int]]:
+    events = list(minute.book_events() if interval == "raw" else bundle(minute.book_events(), _BATCH_US))
+    return zip(events, sequence_ids(minute.index, events, _IDS_PER_MINUTE), strict=True)
+
+
+def _book_changes(minute: Minute, interval: str) -> Iterator[Row]:
     words = _words(minute.instrument)
-    price, size, channel = words.price, words.size, f"book.{minute.instrument.symbol}.raw"
-    events = list(minute.book_events())
+    price, size, channel = words.price, words.size, f"book.{minute.instrument.symbol}.{interval}"
     previous = minute.index * _IDS_PER_MINUTE - 1
-    for event, identity in zip(events, sequence_ids(minute.index, events, _IDS_PER_MINUTE), strict=True):
+    for event, identity in _numbered(minute, interval):
         bids: list[str] = []
         asks: list[str] = []
         for bid, slot, lots, was in event.changes:
@@ -138,17 +155,17 @@ def _book_changes(minute: Minute) -> Iterator[Row]:
         previous = identity
 
 
-def _snapshot(minute: Minute, arrival: int) -> str:
-    words, book, events = _words(minute.instrument), minute.book_at(arrival), list(minute.book_events())
-    price, size = words.price, words.size
-    identity = minute.index * _IDS_PER_MINUTE - 1
-    for event, event_id in zip(events, sequence_ids(minute.index, events, _IDS_PER_MINUTE), strict=True):
+def _snapshot(minute: Minute, arrival: int, interval: str) -> str:
+    words, price, size = _words(minute.instrument), _words(minute.instrument).price, _words(minute.instrument).size
+    taken, identity = minute.index * 60 * SECOND, minute.index * _IDS_PER_MINUTE - 1
+    for event, event_id in _numbered(minute, interval):
         if event.arrival <= arrival:
-            identity = event_id
+            taken, identity = event.arrival, event_id
+    book = minute.book_at(taken)
     bids = ",".join([f'["new",{price[slot]},{size(book.bids[slot])}]' for slot in sorted(book.bids, reverse=True)])
     asks = ",".join([f'["new",{price[slot]},{size(book.asks[slot])}]' for slot in sorted(book.asks)])
     head = f'{{"type":"snapshot","timestamp":{arrival // 10_000 - 6},{words.name},"change_id":{identity}'
-    return _notification(f"book.{minute.instrument.symbol}.raw", f'{head},"bids":[{bids}],"asks":[{asks}]}}')
+    return _notification(f"book.{minute.instrument.symbol}.{interval}", f'{head},"bids":[{bids}],"asks":[{asks}]}}')
 
 
 def _quotes(minute: Minute) -> Iterator[Row]:

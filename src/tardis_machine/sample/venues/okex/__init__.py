@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ...instrument import Instrument
-from ...market import Market, Minute
+from ...market import Book, Market, Minute
 from .._contract import SECOND, Row, Venue, Wants
 from .._listing import quarter_ends
 from . import v3, v5
@@ -30,6 +30,7 @@ class OkexVenue(Venue):
         self._product = PRODUCTS[exchange]
         self._list = lru_cache(maxsize=16)(self._product.listing)
         self.channels = (*v3.channels(self._product), *v5.channels(self._product))
+        self.book_channels = tuple(v5.BOOKS)
 
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return self._list(self.exchange, quarter_ends(minute_index)[0])
@@ -40,6 +41,12 @@ class OkexVenue(Venue):
     def greeting(self, market: Market, arrival: int, wants: Wants) -> Iterator[Row]:
         index = arrival // (60 * SECOND)
         return _language(index).greeting(self._product, market, self.instruments(index), arrival, wants)
+
+    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str | None:
+        return v5.opening(minute, channel, arrival)
+
+    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+        return v5.shown(minute, channel, arrival)
 
     def common(self, market: Market, minute_index: int, wants: Wants) -> Iterator[Row]:
         return _language(minute_index).common(self._product, market, self.instruments(minute_index), minute_index, wants)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ...instrument import Instrument
-from ...market import Market, Minute
-from .._contract import SECOND, Row, Venue, Wants, bundle, ticks, trades
+from ...market import Book, Market, Minute
+from .._contract import SECOND, Row, Venue, Wants, bundle, bundled_until, ticks, trades
 from .._listing import compact_date, quarter_ends
 from .listing import words_of
 
@@ -23,6 +23,7 @@ class OkexSpreadsVenue(Venue):
 
     exchange = "okex-spreads"
     channels = ("sprd-public-trades", "sprd-bbo-tbt", "sprd-books5", "sprd-tickers")
+    book_channels = ("sprd-books5",)
 
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return _instruments(*quarter_ends(minute_index))
@@ -36,6 +37,11 @@ class OkexSpreadsVenue(Venue):
             yield from _best(minute)
         if "sprd-tickers" in channels:
             yield from _tickers(market, minute)
+
+    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+        book = minute.book_at(bundled_until(minute, _EVERY_US, arrival))
+        bids, asks = sorted(book.bids, reverse=True)[:_LEVELS], sorted(book.asks)[:_LEVELS]
+        return Book({slot: book.bids[slot] for slot in bids}, {slot: book.asks[slot] for slot in asks})
 
     def greeting(self, market: Market, arrival: int, wants: Wants) -> Iterator[Row]:
         index, at = arrival // (60 * SECOND), arrival

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ...instrument import Instrument, to_rounded
-from ...market import BookEvent, Market, Minute
+from ...market import Book, BookEvent, Market, Minute
 from ...noise import key_of
-from .._contract import SECOND, Row, Wants, bundle, seconds, sequence_ids, ticks, trades
+from .._contract import SECOND, Row, Wants, bundle, bundled_until, seconds, sequence_ids, ticks, trades
 from .listing import Checksum, Product, index_of, words_of
 
 _SPOT = ("trades", "trades-all", "books", "books-l2-tbt", "bbo-tbt", "tickers")
 _OPTIONS = (*_SPOT, "mark-price", "open-interest")
 _FUTURES = (*_OPTIONS, "funding-rate", "liquidations", "liquidation-orders")
 _IDS_PER_MINUTE = 600_000
-_BOOKS = {"books": 100_000, "books-l2-tbt": 10_000}
+BOOKS = {"books": 100_000, "books-l2-tbt": 10_000}
 """How often each book channel is sent, in microseconds."""
 # 2023-04-10, when liquidations came as a channel of their own and no longer had to be fetched.
 _LIQUIDATION_ORDERS_SINCE_MINUTE = 28_018_080
@@ -33,7 +33,7 @@ def rows(product: Product, market: Market, minute: Minute, channels: frozenset[s
     for channel in ("trades", "trades-all"):
         if channel in channels:
             yield from _trades(minute, channel)
-    for channel in _BOOKS:
+    for channel in BOOKS:
         if channel in channels:
             yield from _book_updates(minute, channel)
     if "bbo-tbt" in channels:
@@ -59,7 +59,7 @@ def greeting(product: Product, market: Market, listed: Sequence[Instrument], arr
             if wants(channel, instrument.symbol):
                 yield at, f'{{"event":"subscribe",{_argument(channel, instrument.symbol)}}}'
                 at += 1
-                if channel in _BOOKS:
+                if channel in BOOKS:
                     yield at, _book_snapshot(market.minute(instrument, index), channel, at)
                     at += 1
     liquidated = listed if "liquidation-orders" in channels(product) and index >= _LIQUIDATION_ORDERS_SINCE_MINUTE else ()
@@ -69,6 +69,16 @@ def greeting(product: Product, market: Market, listed: Sequence[Instrument], arr
         ]
         orders = ",".join(_order(product, each, details) for each, details in zip(listed, earlier, strict=True))
         yield at, f'{{"arg":{{"channel":"liquidation-orders","instType":"{product.kind}"}},"data":[{orders}]}}'
+
+
+def opening(minute: Minute, channel: str, arrival: int) -> str | None:
+    """The book that a subscription starts with."""
+    return _book_snapshot(minute, channel, arrival) if channel in BOOKS else None
+
+
+def shown(minute: Minute, channel: str, arrival: int) -> Book:
+    """The book as of a channel's last message."""
+    return minute.book_at(bundled_until(minute, BOOKS[channel], arrival))
 
 
 def common(product: Product, market: Market, listed: Sequence[Instrument], minute_index: int, wants: Wants) -> Iterator[Row]:
@@ -103,7 +113,7 @@ def _trades(minute: Minute, channel: str) -> Iterator[Row]:
 
 
 def _numbered(minute: Minute, channel: str) -> Iterator[tuple[BookEvent, int]]:
-    groups = list(bundle(minute.book_events(), _BOOKS[channel]))
+    groups = list(bundle(minute.book_events(), BOOKS[channel]))
     return zip(groups, sequence_ids(minute.index, groups, _IDS_PER_MINUTE), strict=True)
 
 
