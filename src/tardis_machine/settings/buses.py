@@ -7,17 +7,57 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
 
+from ..errors import SettingsError
 from .option import Option
 
-__all__ = ["BUS_MODULES", "bus_of", "bus_options", "required_options"]
+__all__ = ["BUS_MODULES", "bus_module", "bus_of", "bus_options", "foreign_buses", "required_options"]
 
-BUS_MODULES: Mapping[str, str] = {"file": "tardis_machine.eventbus.file"}
+BUS_MODULES: Mapping[str, str] = {
+    "file": "tardis_machine.eventbus.file",
+    "kafka": "tardis_machine.eventbus.kafka",
+    "redis": "tardis_machine.eventbus.redis_streams",
+    "nats": "tardis_machine.eventbus.nats_jetstream",
+    "kinesis": "tardis_machine.eventbus.kinesis",
+    "sqs": "tardis_machine.eventbus.sqs",
+}
 """Prefix to module; a bus is added with one line here.
 
 A module has `OPTIONS: tuple[Option, ...]`, and `REQUIRED: tuple[str, ...]`: the options without which it is off, each a name,
 or names with `|` between them of which one is enough.
 """
+
+
+ENTRY_POINTS = "tardis_machine.event_buses"
+"""Where installed packages announce buses of their own: a name, and a module of the same kind."""
+
+
+def foreign_buses() -> tuple[str, ...]:
+    """The buses that installed packages bring."""
+    from importlib.metadata import entry_points
+
+    return tuple(sorted({found.name for found in entry_points(group=ENTRY_POINTS)} - BUS_MODULES.keys()))
+
+
+def bus_module(bus: str) -> ModuleType:
+    """The module of a bus, imported; SettingsError where an installed package's is none."""
+    if bus in BUS_MODULES:
+        return import_module(BUS_MODULES[bus])
+    from importlib.metadata import entry_points
+
+    (found, *_) = entry_points(group=ENTRY_POINTS, name=bus)
+    try:
+        module: ModuleType = found.load()
+    except Exception as error:  # whatever a stranger's module does when it is imported
+        raise SettingsError([f"the bus {bus} can't be loaded from {found.value}: {type(error).__name__}: {error}"]) from error
+    lacks = [name for name in ("OPTIONS", "REQUIRED", "create_bus", "create_routing") if not hasattr(module, name)]
+    if lacks:
+        raise SettingsError([f"the bus {bus} can't be used, as {found.value} has no {', '.join(lacks)}"])
+    strays = [option.name for option in module.OPTIONS if not option.name.startswith(f"{bus}-")]
+    if strays:
+        raise SettingsError([f"the bus {bus} can't be used, as its options do not begin with {bus}-: {', '.join(strays)}"])
+    return module
 
 
 def bus_of(name: str) -> str | None:
@@ -27,12 +67,12 @@ def bus_of(name: str) -> str | None:
 
 def bus_options(bus: str) -> tuple[Option, ...]:
     """All options of a bus; imports its module."""
-    options: tuple[Option, ...] = import_module(BUS_MODULES[bus]).OPTIONS
+    options: tuple[Option, ...] = bus_module(bus).OPTIONS
     return options
 
 
 def required_options(bus: str) -> tuple[tuple[Option, ...], ...]:
     """What a bus needs to be on: of each group of options, one."""
     by_name = {option.name: option for option in bus_options(bus)}
-    required: tuple[str, ...] = import_module(BUS_MODULES[bus]).REQUIRED
+    required: tuple[str, ...] = bus_module(bus).REQUIRED
     return tuple(tuple(by_name[name] for name in names.split("|")) for names in required)

@@ -20,6 +20,8 @@ class Catalogue:
     def __init__(self, command: Command) -> None:
         self.command = command
         self.loaded_buses: list[str] = []
+        self.named_buses: set[str] = set()
+        """Those that were named, and so are meant to be on whether or not options of theirs are given."""
         self.suggested: set[str] = set()
         """Options that were probably meant by a name that is none."""
         self._by_name: dict[str, Option] = {}
@@ -32,8 +34,13 @@ class Catalogue:
     def load_bus(self, bus: str) -> None:
         """Makes a bus's options known."""
         if bus not in self.loaded_buses:
-            self.loaded_buses.append(bus)
             self._add(bus_options(bus))
+            self.loaded_buses.append(bus)
+
+    def name_bus(self, bus: str) -> None:
+        """Makes the options known of a bus that is meant to be on."""
+        self.load_bus(bus)
+        self.named_buses.add(bus)
 
     def load_all(self) -> None:
         """Makes every option known, for help and suggestions."""

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from .option import Option
-from .values import duration, integer, path, size_bytes, switch, text, url
+from .values import duration, integer, items, pairs, path, size_bytes, switch, text, url
 
 __all__ = ["COMMANDS", "CONFIG_OPTION", "Command", "all_options", "state_dir"]
 
@@ -82,7 +82,7 @@ GENERAL = (
     ),
 )
 
-HISTORY = (
+HISTORY_SOURCE = (
     Option(name="api-key", help="Key of the history API", group="history", parse=text(), metavar="KEY", secret=True),
     Option(name="api-url", help="Base of the history API", group="history", parse=url("http", "https"), default=HISTORY_API_URL),
     Option(
@@ -93,6 +93,10 @@ HISTORY = (
         default=_cache_dir,
         default_text="{temp}/.tardis-cache",
     ),
+)
+
+HISTORY = (
+    *HISTORY_SOURCE,
     Option(name="clear-cache", help="Empties the cache at start", group="history", parse=switch, default=False),
 )
 
@@ -115,6 +119,20 @@ SERVER = (
         secret=True,
     ),
     Option(
+        name="cluster-mode",
+        help="Accepted from older configurations, and ignored: see workers",
+        group="server",
+        parse=switch,
+        default=False,
+    ),
+)
+
+SHUTDOWN_TIMEOUT = Option(
+    name="shutdown-timeout", help="How long a drain may take", group="server", parse=duration(), default=30.0
+)
+
+ENGINE = (
+    Option(
         name="workers",
         help="Processes that normalize; 0 normalizes in the server itself, for debugging",
         group="server",
@@ -122,17 +140,39 @@ SERVER = (
         default=_cores,
         default_text="the number of cores",
     ),
+    SHUTDOWN_TIMEOUT,
+)
+
+LIVE = (
     Option(
-        name="cluster-mode",
-        help="Accepted from older configurations, and ignored: see workers",
-        group="server",
-        parse=switch,
-        default=False,
+        name="exchange-urls",
+        help="Where exchanges are, other than at their own addresses: bitmex:ws://…, binance-rest:http://…",
+        group="live",
+        parse=pairs(
+            value=url("ws", "wss", "http", "https"), takes="exchange:URL with commas between them, exchange-rest for REST"
+        ),
     ),
-    Option(name="shutdown-timeout", help="How long a drain may take", group="server", parse=duration(), default=30.0),
+)
+
+BUS_BY_NAME = (
+    Option(
+        name="bus",
+        help="Buses to publish to, by name: how one that an installed package brings is turned on",
+        group="publisher",
+        parse=items(str, takes="names of buses with commas between them"),
+    ),
+    Option(
+        name="bus-option",
+        help="Options of these buses, without their prefix; bus.name=value where there are several",
+        group="publisher",
+        parse=pairs(separator="="),
+        repeated=True,
+        secret=True,
+    ),
 )
 
 PUBLISHER = (
+    *BUS_BY_NAME,
     Option(
         name="spool-dir",
         help="Where events wait on disk, a folder for each bus",
@@ -162,6 +202,17 @@ PUBLISHER = (
 
 LAKE = "tardis_machine.lakehouse.options:LAKE_OPTIONS"
 
+COMPLETION = (
+    Option(
+        name="shell",
+        help="The shell that completes",
+        group="completion",
+        choices=("bash", "zsh", "fish"),
+        positional=True,
+        required=True,
+    ),
+)
+
 EXCHANGES = (Option(name="format", help="How to print the list", group="exchanges", choices=("table", "json"), default="table"),)
 
 DEMO = (
@@ -177,6 +228,11 @@ DEMO = (
     Option(name="demo-seed", help="Seed of the sample market", group="demo", parse=integer(0), default=1),
 )
 
+DOCTOR = (
+    Option(name="check-timeout", help="How long each check of a bus may take", group="doctor", parse=duration(0.1), default=15.0),
+    Option(name="probe", help="Publishes one probe event to each bus", group="doctor", parse=switch, default=True),
+)
+
 CONFIG = (
     Option(name="docs", help="Prints the table of all options in Markdown instead", group="config", parse=switch, default=False),
 )
@@ -185,7 +241,7 @@ SERVE = Command(
     name="serve",
     target="tardis_machine.app:serve",
     help="Serve HTTP and WebSocket, and publish to the buses that are on (what no command means)",
-    declared=(*GENERAL, *SERVER, *HISTORY, *PUBLISHER),
+    declared=(*GENERAL, *SERVER, *ENGINE, *HISTORY, *LIVE, *PUBLISHER),
     takes_buses=True,
 )
 
@@ -193,6 +249,20 @@ COMMANDS: Mapping[str, Command] = {
     command.name: command
     for command in (
         SERVE,
+        Command(
+            name="replay",
+            target="tardis_machine.replay_command.run:run",
+            help="Replay one request to standard output, a file or the buses that are on",
+            declared=(*GENERAL, "tardis_machine.replay_command.options:REPLAY_OPTIONS", *ENGINE, *HISTORY, *PUBLISHER),
+            takes_buses=True,
+        ),
+        Command(
+            name="stream",
+            target="tardis_machine.stream_command.run:run",
+            help="Keep live data flowing to the buses that are on, or to standard output",
+            declared=(*GENERAL, "tardis_machine.stream_command.options:STREAM_OPTIONS", SHUTDOWN_TIMEOUT, *LIVE, *PUBLISHER),
+            takes_buses=True,
+        ),
         Command(
             name="lake ingest",
             target="tardis_machine.lakehouse.jobs:ingest",
@@ -207,6 +277,24 @@ COMMANDS: Mapping[str, Command] = {
             declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:SQL_OPTIONS"),
         ),
         Command(
+            name="lake backfill",
+            target="tardis_machine.lakehouse.backfill:run",
+            help="Bring history to the lake, without a bus",
+            declared=(*GENERAL, *HISTORY_SOURCE, LAKE, "tardis_machine.lakehouse.options:BACKFILL_OPTIONS"),
+        ),
+        Command(
+            name="lake verify",
+            target="tardis_machine.lakehouse.verify:run",
+            help="Compare what was published with what is in the lake; exit code 1 where something is missing",
+            declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:VERIFY_OPTIONS"),
+        ),
+        Command(
+            name="lake optimize",
+            target="tardis_machine.lakehouse.optimize:run",
+            help="Join small files, and remove those that are needed no more",
+            declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:OPTIMIZE_OPTIONS"),
+        ),
+        Command(
             name="exchanges",
             target="tardis_machine.exchange_list:run",
             help="List what is supported",
@@ -219,11 +307,24 @@ COMMANDS: Mapping[str, Command] = {
             declared=(*GENERAL, *HISTORY, LAKE, *DEMO),
         ),
         Command(
+            name="doctor",
+            target="tardis_machine.doctor:run",
+            help="Check every bus that is on: reachable, allowed, large enough, and one probe event",
+            declared=(*GENERAL, *BUS_BY_NAME, *DOCTOR),
+            takes_buses=True,
+        ),
+        Command(
             name="config",
             target="tardis_machine.settings.report:run",
             help="Print what is in force and where each value came from",
             declared=(*SERVE.declared, LAKE, *CONFIG),
             takes_buses=True,
+        ),
+        Command(
+            name="completion",
+            target="tardis_machine.completion:run",
+            help="Print a script that completes commands and options in bash, zsh or fish",
+            declared=(*GENERAL, *COMPLETION),
         ),
     )
 }

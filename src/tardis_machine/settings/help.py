@@ -55,7 +55,7 @@ def _options(command: Command) -> list[str]:
     groups = by_group(catalogue.options)
     # What is the command's own comes first, what all have in common last but for the buses.
     for group in sorted(groups, key=lambda group: (group in BUS_MODULES, group == "general", group != command.name)):
-        lines.append(heading(group))
+        lines += wrap(heading(group), _width(), subsequent_indent="  ", break_on_hyphens=False)
         lines += [line for option in groups[group] for line in _option_entry(option)]
         if group == "general":
             lines += [*_entry("--help, -h", "Prints this"), *_entry("--version", "Prints the version")]

@@ -43,6 +43,8 @@ class Option:
     """Further environment variables, asked after its own (`PORT`)."""
     repeated: bool = False
     """The flag may be given several times; its mappings merge."""
+    bare: str = ""
+    """What the flag stands for without a value; empty where it must have one."""
     required: bool = False
     """There is no default, and nothing goes without it."""
     positional: bool = False
@@ -97,7 +99,8 @@ class Option:
             return ""
         if self.choices and not self.metavar:
             return "|".join(self.choices)
-        return self.metavar or getattr(self.parse, "metavar", "") or "TEXT"
+        name: str = self.metavar or getattr(self.parse, "metavar", "") or "TEXT"
+        return f"[{name}]" if self.bare else name
 
     def read(self, text: str) -> Any:
         """The value of a text; raises ValueError that says what the option takes."""
@@ -118,7 +121,7 @@ class Option:
             raise TypeError("a mapping")
         if isinstance(value, list | tuple | set | frozenset) and not getattr(self.parse, "many", False):
             raise TypeError("a list")
-        if isinstance(value, bool) and not self.is_switch:
+        if isinstance(value, bool) and not (self.is_switch or self.bare):
             raise TypeError("true" if value else "false")
         return to_text(value, getattr(self.parse, "separator", ""))
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import SettingsError
-from .buses import bus_of, bus_options, required_options
+from .bus_option import expand_bus_options
+from .buses import bus_options, required_options
 from .catalogue import Catalogue
 from .commands import COMMANDS, CONFIG_OPTION
 from .option import Option, mask, one_of, secrets_in
@@ -93,7 +94,9 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str] | None = None, *, co
     config = from_argv.given.get(CONFIG_OPTION.name) or from_environ.given.get(CONFIG_OPTION.name)
     if config is not None:
         read_toml(config, from_file)
-    return _settle({**from_file.given, **from_environ.given, **from_argv.given}, catalogue, environ, problems)
+    given = {**from_file.given, **from_environ.given, **from_argv.given}
+    expand_bus_options(given, catalogue, problems)
+    return _settle(given, catalogue, environ, problems)
 
 
 def from_keywords(keywords: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
@@ -102,6 +105,7 @@ def from_keywords(keywords: Mapping[str, Any], environ: Mapping[str, str] | None
     catalogue = Catalogue(COMMANDS["serve"])
     source = Source(catalogue, [])
     read_keywords(keywords, source)
+    expand_bus_options(source.given, catalogue, source.problems)
     return _settle(source.given, catalogue, environ, source.problems)
 
 
@@ -126,13 +130,17 @@ def _settle(given: Mapping[str, Given], catalogue: Catalogue, environ: Mapping[s
 
 def _is_on(bus: str, given: Mapping[str, Given], catalogue: Catalogue, problems: list[str]) -> bool:
     """Whether all that a bus needs is given; some of it, or other options of the bus alone, is a problem."""
-    mine = [found for found in given.values() if bus_of(found.option.name) == bus]
-    if not mine:
+    options_of_bus = bus_options(bus)
+    mine = [found for found in given.values() if found.option in options_of_bus]
+    if not mine and bus not in catalogue.named_buses:
         return False
     meant = given.keys() | catalogue.suggested
     required = required_options(bus)
     missing = [options for options in required if not any(option.name in meant for option in options)]
-    if missing:
+    if missing and not mine:
+        names = " and ".join(one_of(tuple(option.name.removeprefix(f"{bus}-") for option in options)) for options in missing)
+        problems.append(f"the {bus} bus is named, and off without its {names}")
+    elif missing:
         known = {option.name for options in required for option in options}
         witness = next((found for found in mine if found.option.name in known), mine[0])
         names = " and ".join(one_of(tuple(witness.spell(option) for option in options)) for options in missing)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .buses import BUS_MODULES, bus_of
+from ..errors import SettingsError
+from .buses import BUS_MODULES, bus_of, foreign_buses
 from .catalogue import Catalogue
 from .commands import COMMANDS, CONFIG_OPTION, all_options
 from .option import Option, one_of
@@ -100,6 +101,8 @@ def read_argv(argv: Sequence[str], source: Source) -> None:
             source.give(option, flag, _as_flag, value)
         elif words and not words[0].startswith("--"):
             source.give(option, flag, _as_flag, words.pop(0))
+        elif option.bare:
+            source.give(option, flag, _as_flag, option.bare)
         else:
             source.problems.append(f"{flag} got no value, but takes {option.takes}")
 
@@ -235,7 +238,7 @@ def _read_keyword(key: str, value: object, source: Source) -> None:
 
 
 def _read_provider(label: str, entry: object, source: Source) -> None:
-    buses = tuple(BUS_MODULES)
+    buses = (*BUS_MODULES, *foreign_buses())
     if not isinstance(entry, Mapping):
         got = f"a {type(entry).__name__}"
         source.problems.append(f"{label} got {got}, but takes a mapping with provider and the options of that bus")
@@ -243,6 +246,11 @@ def _read_provider(label: str, entry: object, source: Source) -> None:
         got = "is not given" if provider is None else f"got {provider!r}"
         source.problems.append(f"{label}.provider {got}, but takes {one_of(buses)}")
     else:
+        try:
+            source.catalogue.name_bus(provider)
+        except SettingsError as error:
+            source.problems.extend(error.problems)
+            return
         _read_bus(provider, label, {key: value for key, value in entry.items() if key != "provider"}, source)
 
 

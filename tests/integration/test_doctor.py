@@ -1,0 +1,165 @@
+"""`tardis-machine doctor` on buses that are well, dead, deaf, wrong and too small."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from tardis_machine.cli import main
+from tardis_machine.eventbus.decoding import decode_event
+from tests.contract.buses.nats_peek import NatsPeek
+from tests.servers.nats import NatsServer
+from tests.servers.process import free_port
+
+
+def examine(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """Exit code and output, the table's lines put together again."""
+    code = main(["doctor", *words])
+    shown = capsys.readouterr()
+    return code, f"{shown.out}{shown.err}"
+
+
+def rows(shown: str) -> list[list[str]]:
+    cells = [[cell.strip() for cell in line.strip("│┃").split("│")] for line in shown.splitlines() if line.startswith("│")]
+    found: list[list[str]] = []
+    for row in cells:
+        if row[0]:
+            found.append(row)
+        else:
+            found[-1] = [f"{before} {more}".strip() for before, more in zip(found[-1], row, strict=True)]
+    return found
+
+
+def nats_flags(server: NatsServer, **options: str) -> list[str]:
+    given = {"servers": server.url, "subject": "md.all", **options}
+    return [word for name, value in given.items() for word in (f"--nats-{name}", value)]
+
+
+def test_nothing_is_on(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = examine(capsys)
+    assert code == 0
+    assert "No bus is on" in shown
+
+
+def test_all_is_well_and_the_probe_is_seen_for_what_it_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, nats: NatsServer
+) -> None:
+    code, shown = examine(capsys, "--file-dir", str(tmp_path), *nats_flags(nats, stream="DOCTOR", subject="doctor.all"))
+    assert code == 0, shown
+    found = rows(shown)
+    assert {row[1] for row in found} == {"ok"}
+    for bus in ("file", "nats"):
+        assert {row[2] for row in found if row[0] == bus} == {"connects", "exists", "is large enough", "takes a probe"}
+    assert "All is well with file, nats." in shown
+    (file,) = tmp_path.glob("part-*.parquet")
+    in_file = [decode_event(value) for value in pyarrow.parquet.read_table(file)["value"].to_pylist()]
+    with NatsPeek(nats.port) as peek:
+        in_stream = [decode_event(record.value) for record in peek.read_all() if record.destination == "doctor.all"]
+        peek.ask("STREAM.DELETE.DOCTOR")
+    for events in (in_file, in_stream):
+        (event,) = events
+        assert event.session_end.complete
+        assert not event.session_end.entries
+        assert event.meta["transport"] == "doctor"
+        assert event.meta["session_id"].startswith("doctor-")
+        assert event.meta["session_id"] in shown
+
+
+@pytest.mark.parametrize(("allowed", "case"), [("trade,error", "error"), ("trade", None)])
+def test_the_allow_list_is_respected(capsys: pytest.CaptureFixture[str], tmp_path: Path, allowed: str, case: str | None) -> None:
+    code, shown = examine(capsys, "--file-dir", str(tmp_path), "--file-include-payloads", allowed)
+    assert code == 0, shown
+    values = [value for file in tmp_path.glob("part-*") for value in pyarrow.parquet.read_table(file)["value"].to_pylist()]
+    assert [decode_event(value).WhichOneof("payload") for value in values] == ([case] if case else [])
+    assert ("not tried, as the allow list has neither" in shown) == (case is None)
+
+
+def test_no_probe_on_request(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, shown = examine(capsys, "--file-dir", str(tmp_path), "--no-probe")
+    assert code == 0
+    assert "takes a probe" not in shown
+    assert not list(tmp_path.glob("part-*"))
+
+
+def test_a_dead_bus_is_red_and_the_others_are_checked_all_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    code, shown = examine(capsys, "--file-dir", str(tmp_path), "--nats-servers", dead, "--nats-subject", "md.all")
+    assert code == 1
+    ill = [row for row in rows(shown) if row[1] == "no"]
+    assert [row[0] for row in ill] == ["nats"]
+    assert ill[0][3] == f"the NATS server {dead} can't be reached: Connection refused"
+    assert ill[0][4] == "start it, or correct its address and credentials"
+    assert {row[1] for row in rows(shown) if row[0] == "file"} == {"ok"}
+    assert "Not well: nats." in shown
+
+
+def test_a_deaf_bus_is_red_in_time(
+    capsys: pytest.CaptureFixture[str], own_server: Callable[[type[NatsServer]], NatsServer]
+) -> None:
+    server = own_server(NatsServer)
+    server.pause()
+    started = time.monotonic()
+    code, shown = examine(capsys, *nats_flags(server), "--check-timeout", "1s")
+    assert time.monotonic() - started < 10
+    assert code == 1
+    assert [row[3] for row in rows(shown)] == ["no answer within 1 s"]
+
+
+def test_what_is_wrong_is_named_and_no_secret_is(capsys: pytest.CaptureFixture[str], tmp_path: Path, nats: NatsServer) -> None:
+    (tmp_path / "taken").write_text("")
+    wrong = ["--file-dir", str(tmp_path / "taken"), *nats_flags(nats, stream="DOCTOR", user="me", password="hush-hush")]
+    with NatsPeek(nats.port) as peek:
+        peek.make_stream("DOCTOR", ["elsewhere"])
+        code, shown = examine(capsys, *wrong)
+        peek.ask("STREAM.DELETE.DOCTOR")
+    assert code == 1
+    assert [row[1] for row in rows(shown)] == ["no", "no"]
+    assert "--file-dir takes a folder" in shown
+    assert "--nats-stream DOCTOR takes the subjects elsewhere, and md.all is none of them" in shown.replace("\n", " ")
+    code, shown = examine(capsys, *nats_flags(nats, subject="md.*", token="hush-hush"))
+    assert code == 1
+    assert "--nats-subject got 'md.*', which holds a wildcard" in shown
+    assert "hush" not in shown
+
+
+def test_rights_and_limits_that_are_too_small(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    users = """authorization { users: [
+        { user: me, password: "hush-hush", permissions: { publish: { allow: [">"], deny: ["md.>"] } } },
+        { user: you, password: "hush-hush" }
+    ] }
+    max_payload: 4096"""
+    with NatsServer(tmp_path / "nats", users) as server:
+        code, shown = examine(
+            capsys, *nats_flags(server, stream="MD", user="me", password="hush-hush"), "--nats-ack-timeout", "1s"
+        )
+        assert code == 1
+        ill = {row[2]: (row[3], row[4]) for row in rows(shown) if row[1] == "no"}
+        assert ill["takes a probe"] == ("the NATS user may not publish to md.all", "allow this user to write")
+        assert ill["is large enough"][0].startswith("it takes 3584 bytes a record")
+        assert ill["is large enough"][1].endswith("raise the limit of the service, or set --nats-oversize split")
+        code, shown = examine(capsys, *nats_flags(server, user="you", password="wrong-hush"))
+        assert code == 1
+        assert "refuses the credentials: Authorization Violation" in shown
+        assert "wrong-hush" not in shown
+
+
+async def test_buses_are_examined_at_once(tmp_path: Path) -> None:
+    from tardis_machine.doctor import examine
+    from tardis_machine.settings import resolve
+
+    async def never(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(30)
+
+    deaf = await asyncio.start_server(never, "127.0.0.1", 0)
+    address = f"127.0.0.1:{deaf.sockets[0].getsockname()[1]}"
+    words = ["--nats-servers", address, "--nats-subject", "a", "--file-dir", str(tmp_path), "--check-timeout", "500ms"]
+    started = time.monotonic()
+    findings = await examine(resolve(words, {}, command="doctor"))
+    assert time.monotonic() - started < 5
+    assert [finding.bus for finding in findings if not finding.is_well] == ["nats"]
+    deaf.close()
