@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint schema docs lock bench clean all-programs demo-programs
+.PHONY: help setup demo test lint schema docs lock bench fault clean all-programs demo-programs
 
 VENV := .venv/.done
 SPARK := .tools/jars/spark/.done
@@ -13,13 +13,17 @@ NPM := .tools/npm/.done
 PYTHON := .venv/bin/python
 # Names of benchmarks; none means all.
 BENCH :=
+# What the fault run is about.
+BUS := kafka
+EVENTS := 1000000
+SEED := 1
 # Spark runs on the Java that the set-up found.
 WITH_JAVA := JAVA_HOME="$$(readlink -f .tools/java)"
 # Maven is needed only while there are jars to fetch.
 maven-for = $(if $(filter-out $(wildcard $1),$1),maven)
 
 help: ## shows this
-	@echo "usage: make TARGET [ARGS='more arguments for demo, test or bench'] [BENCH=one]"
+	@echo "usage: make TARGET [ARGS='more arguments for demo, test, bench or fault'] [BENCH=one]"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: all-programs $(VENV) $(SPARK) $(BROKERS) $(NPM) ## makes .venv, and fetches jars and test servers
@@ -29,7 +33,7 @@ demo: demo-programs $(VENV) $(SPARK) ## runs everything at once on sample data: 
 	@$(WITH_JAVA) .venv/bin/tardis-machine demo $(ARGS)
 
 test: setup ## runs all tests, against real servers, with coverage
-	@$(WITH_JAVA) $(PYTHON) -m pytest --cov $(ARGS)
+	@$(WITH_JAVA) $(PYTHON) -m pytest -n 2 --dist loadgroup --cov $(ARGS)
 
 lint: $(VENV) ## checks style, types, import rules, the schema and what is generated
 	.venv/bin/ruff check .
@@ -50,6 +54,9 @@ lock: .tools/java/bin/java ## writes the lock files again, after a change in pyp
 
 bench: setup ## measures against raw limits and against the Node library
 	@$(WITH_JAVA) $(PYTHON) -m benchmarks $(BENCH) $(ARGS)
+
+fault: setup ## kills, hangs and cuts off a bus and the machine while it publishes: BUS=kafka EVENTS=1000000 SEED=1
+	@$(WITH_JAVA) $(PYTHON) -m tests.fault $(BUS) --events $(EVENTS) --seed $(SEED) $(ARGS)
 
 clean: ## removes all that was made or fetched
 	@rm -rf .venv .tools .demo .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -2,19 +2,23 @@
 
     python -m benchmarks lakehouse [-- --events 500000]
 
-Invariant: ratios compare stages of one run on one machine, over the same files; each stage is warmed by a small one before.
+Everything is measured twice in one JVM: the first round also pays for what the JVM compiles, and a job of hours runs like the second.
+The processor time of a row does not depend on what else the machine does; two idle cores do two rows in that time.
+
+Invariant: ratios compare stages of one round, over the same records.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,21 +27,22 @@ from benchmarks.report import Table, to_count
 from tardis_machine.eventbus.encoding import BronzeEncoder
 from tardis_machine.lakehouse.ingest import Ingest
 from tardis_machine.lakehouse.session import start_session
-from tardis_machine.lakehouse.sources import files
+from tardis_machine.lakehouse.sources import load_source
 from tardis_machine.lakehouse.tables import Lake
 from tardis_machine.messages import Trade, to_timestamp
+from tests.spark.source_under_test import SourceUnderTest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EVENTS_A_FILE = 62_500
 START_US = 1_580_515_200_000_000
+KEY = "bitmex|XBTUSD|trade"
 META = {"request_id": "0123456789abcdef", "transport": "http", "route": "/replay-normalized", "app_version": "1.0.0"}
 
 
-def write_files(folder: Path, events: int, session: str) -> None:
-    """Trades of one symbol, a millisecond apart, as the file bus writes them."""
-    folder.mkdir(parents=True, exist_ok=True)
+def encode_trades(events: int, session: str) -> Iterator[list[Any]]:
+    """Trades of one symbol, a millisecond apart, encoded, a file's worth at a time."""
     encoder = BronzeEncoder(session_id=session, origin="replay", meta=META)
     for first in range(0, events, EVENTS_A_FILE):
         trades = [
@@ -53,50 +58,97 @@ def write_files(folder: Path, events: int, session: str) -> None:
             )
             for n in range(first, min(first + EVENTS_A_FILE, events))
         ]
-        encoded = encoder.encode(trades)
+        yield encoder.encode(trades)
+
+
+def headers_of(event: Any) -> list[tuple[str, str]]:
+    """As the publisher puts them on a record."""
+    return [("payloadCase", "trade"), ("dataType", "trade"), ("eventId", event.event_id.hex())]
+
+
+def write_files(folder: Path, events: int, session: str) -> None:
+    """Files as the file bus writes them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, encoded in enumerate(encode_trades(events, session)):
         table = pa.table(
             {
                 "value": pa.array([event.value for event in encoded], pa.binary()),
-                "key": pa.array(["bitmex|XBTUSD|trade"] * len(encoded)),
-                "headers": pa.array(
-                    [[("payloadCase", "trade"), ("dataType", "trade"), ("eventId", event.event_id.hex())] for event in encoded],
-                    pa.map_(pa.string(), pa.string()),
-                ),
+                "key": pa.array([KEY] * len(encoded)),
+                "headers": pa.array([headers_of(event) for event in encoded], pa.map_(pa.string(), pa.string())),
                 "destination": pa.array(["events"] * len(encoded)),
             }
         )
-        pq.write_table(table, folder / f"part-{session}-{first}.parquet", compression="zstd")
+        pq.write_table(table, folder / f"part-{session}-{number}.parquet", compression="zstd")
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
-    began = time.perf_counter()
+def write_topic(source: SourceUnderTest, events: int) -> None:
+    """Records as the Kafka bus writes them, over all partitions."""
+    from confluent_kafka import Producer
+
+    keywords = source.bus.keywords()
+    producer = Producer({"bootstrap.servers": ",".join(keywords["brokers"]), "linger.ms": 20, "compression.type": "lz4"})
+    for encoded in encode_trades(events, "s1"):
+        for number, event in enumerate(encoded):
+            producer.produce(keywords["topic"], event.value, KEY, partition=number % 3, headers=headers_of(event))
+        producer.flush()
+
+
+class Cost(NamedTuple):
+    """What a stage took."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def measured(work: Callable[[], object]) -> Cost:
+    """Wall time, and processor time of this process and all below it."""
+    began, used = time.perf_counter(), cpu_seconds(os.getpid())
     work()
-    return time.perf_counter() - began
+    return Cost(time.perf_counter() - began, cpu_seconds(os.getpid()) - used)
 
 
-def read_to_nothing(spark: SparkSession, bus: Path, checkpoint: Path) -> None:
+def cpu_seconds(pid: int) -> float:
+    """What a process and its descendants have used so far."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))
+
+
+def read_to_nothing(spark: SparkSession, source: str, settings: Any, checkpoint: Path) -> None:
     """The source alone: the same stream, written nowhere."""
-    records = files.read_stream(spark, SimpleNamespace(file_dir=bus), 256 * 1024**2)
+    records = load_source(source).read_stream(spark, settings, 256 * 1024**2)
     query = records.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
 
 
-def measure(spark: SparkSession, work_dir: Path, events: int) -> dict[str, float]:
-    """Seconds of each stage."""
+def measure_files(spark: SparkSession, work_dir: Path, events: int) -> dict[str, Cost]:
+    """Files through all stages, and once more with everything repeated."""
     bus, lake = work_dir / "bus", Lake.at(work_dir / "lake")
+    settings = SimpleNamespace(file_dir=bus)
     write_files(bus, events, "s1")
-    to_bronze = Ingest(spark, lake, "files", SimpleNamespace(file_dir=bus), until="bronze")
-    to_silver = Ingest(spark, lake, "files", SimpleNamespace(file_dir=bus))
-    times = {
-        "files to noop": seconds(lambda: read_to_nothing(spark, bus, work_dir / "noop")),
-        "files to bronze": seconds(to_bronze.run_once),
-        "bronze to silver": seconds(to_silver.run_once),
+    to_bronze = Ingest(spark, lake, "files", settings, until="bronze")
+    to_silver = Ingest(spark, lake, "files", settings)
+    costs = {
+        "files to noop": measured(lambda: read_to_nothing(spark, "files", settings, work_dir / "noop")),
+        "files to bronze": measured(to_bronze.run_once),
+        "bronze to silver": measured(to_silver.run_once),
     }
     write_files(bus, events, "s2")
     to_bronze.run_once()
-    times["bronze to silver, all repeated"] = seconds(to_silver.run_once)
-    return times
+    costs["bronze to silver, all repeated"] = measured(to_silver.run_once)
+    return costs
+
+
+def measure_kafka(spark: SparkSession, work_dir: Path, source: SourceUnderTest) -> dict[str, Cost]:
+    """A topic that is full already."""
+    to_bronze = Ingest(spark, Lake.at(work_dir / "kafka-lake"), "kafka", source.settings, until="bronze")
+    return {
+        "kafka to noop": measured(lambda: read_to_nothing(spark, "kafka", source.settings, work_dir / "kafka-noop")),
+        "kafka to bronze": measured(to_bronze.run_once),
+    }
 
 
 def main() -> None:
@@ -106,16 +158,24 @@ def main() -> None:
     events = parser.parse_args().events
     spark = start_session(master="local[2]", long_running=True)
     work_dir = Path(tempfile.mkdtemp(prefix="bench-lake-"))
+    rounds: list[dict[str, Cost]] = []
     try:
-        measure(spark, work_dir / "warm", min(events, 20_000))
-        times = measure(spark, work_dir / "measured", events)
+        with SourceUnderTest("kafka", work_dir / "kafka") as source:
+            write_topic(source, events)
+            measure_files(spark, work_dir / "start", min(events, 20_000))
+            for name in ("first", "second"):
+                costs = measure_files(spark, work_dir / name, events)
+                rounds.append(costs | measure_kafka(spark, work_dir / name, source))
     finally:
         spark.stop()
         shutil.rmtree(work_dir, ignore_errors=True)
-    noop = times["files to noop"]
-    table = Table(f"{to_count(events)} trades", "", "rows/s", "of noop")
-    for stage, taken in times.items():
-        table.add(stage, to_count(events / taken), f"{noop / taken:.2f}")
+    table = Table(f"{to_count(events)} trades", "", "rows/s, first", "of noop", "rows/s, second", "of noop", "CPU µs a row")
+    for stage in rounds[0]:
+        cells = []
+        for costs in rounds:
+            noop = costs["kafka to noop" if stage.startswith("kafka") else "files to noop"]
+            cells += [to_count(events / costs[stage].wall_s), f"{noop.wall_s / costs[stage].wall_s:.2f}"]
+        table.add(stage, *cells, f"{rounds[-1][stage].cpu_s / events * 1e6:.1f}")
     table.show()
 
 

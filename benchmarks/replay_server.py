@@ -15,11 +15,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from socket import create_server
+from typing import Any
 from urllib.request import urlopen
 
 from benchmarks.sample_hour import CACHE_DIR
 
-__all__ = ["Cost", "ReplayServer", "running_server"]
+__all__ = ["DRAIN_S", "Cost", "ReplayServer", "running_server"]
+
+DRAIN_S = 600.0
+"""How long a server may take to end: what was published is delivered first."""
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -60,29 +64,71 @@ class ReplayServer:
         return took
 
     @property
-    def _pids(self) -> list[int]:
+    def port(self) -> int:
+        """Of HTTP and WebSocket."""
+        return self._port
+
+    @property
+    def pids(self) -> list[int]:
+        """Its processes."""
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         return [self._process.pid, *map(int, children)]
 
     def _cpu_s(self) -> float:
-        fields = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in self._pids]
+        fields = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in self.pids]
         return sum(int(field[11]) + int(field[12]) for field in fields) / _TICKS_A_SECOND
+
+    def read_at(self, request: str, lines_a_second: float) -> dict[str, float]:
+        """One request, read to its end by a client that takes so many lines a second; what `benchmarks.paced` says of it."""
+        command = [sys.executable, "-m", "benchmarks.paced", str(self._port), str(lines_a_second)]
+        ended = subprocess.run(command, input=request.encode(), stdout=subprocess.PIPE, check=True)
+        read: dict[str, float] = json.loads(ended.stdout)
+        return read
+
+    @property
+    def own_mb(self) -> float:
+        """What the server itself has in memory now, without its workers."""
+        return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+
+    @property
+    def own_peak_mb(self) -> float:
+        """The most that it has held."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
+
+    def bus_health(self) -> dict[str, Any]:
+        """What it says of its one bus."""
+        with urlopen(f"http://127.0.0.1:{self._port}/health-check", timeout=30) as response:
+            [health] = json.load(response)["buses"].values()
+        found: dict[str, Any] = health
+        return found
 
     @property
     def peak_mb(self) -> float:
         """The most that each process has held, added up; pages they share count for each."""
-        statuses = [Path(f"/proc/{pid}/status").read_text() for pid in self._pids]
+        statuses = [Path(f"/proc/{pid}/status").read_text() for pid in self.pids]
         lines = [line for status in statuses for line in status.splitlines() if line.startswith("VmHWM:")]
         return sum(int(line.split()[1]) for line in lines) / 1024
 
 
+def _free_port() -> int:
+    """A port that is free, as is the next."""
+    while True:
+        with create_server(("127.0.0.1", 0)) as probe:
+            port: int = probe.getsockname()[1]
+            try:
+                with create_server(("127.0.0.1", port + 1)):
+                    return port
+            except OSError:
+                continue
+
+
 @contextmanager
-def running_server() -> Iterator[ReplayServer]:
-    """A server with its default number of workers; gone at the end."""
-    with create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+def running_server(*argv: str) -> Iterator[ReplayServer]:
+    """A server with its default number of workers and these arguments; drained and gone at the end."""
+    port = _free_port()
     command = [sys.executable, "-m", "tardis_machine", "serve", "--port", str(port), "--cache-dir", str(CACHE_DIR)]
-    process = subprocess.Popen([*command, "--api-url", "http://127.0.0.1:9/v1", "--log-level", "warning"])
+    process = subprocess.Popen([*command, "--api-url", "http://127.0.0.1:9/v1", "--log-level", "warning", *argv])
     try:
         deadline = time.monotonic() + 30
         while True:
@@ -96,4 +142,4 @@ def running_server() -> Iterator[ReplayServer]:
         yield ReplayServer(port, process)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(DRAIN_S)

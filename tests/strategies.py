@@ -221,11 +221,25 @@ def grouped_book_snapshots() -> st.SearchStrategy[BookSnapshot]:
 
 
 def disconnects() -> st.SearchStrategy[Disconnect]:
-    return st.builds(Disconnect, _exchanges, _locals, _or_absent(st.lists(_texts(), max_size=3)))
+    return st.builds(
+        Disconnect,
+        _exchanges,
+        _locals,
+        _or_absent(st.lists(_texts(), max_size=3)),
+        _or_absent(_texts()),
+        _or_absent(st.integers(0, 2**32 - 1)),
+    )
 
 
 def errors() -> st.SearchStrategy[ErrorMessage]:
-    return st.builds(ErrorMessage, _exchanges, _locals, _texts(), _or_absent(st.integers(0, 2**32 - 1)))
+    return st.builds(
+        ErrorMessage,
+        _exchanges,
+        _locals,
+        _texts(),
+        _or_absent(st.integers(0, 2**32 - 1)),
+        _or_absent(st.sampled_from(["WS_CONNECT", "WS_SEND", "SOURCE_AUTH", "SOURCE_RATE_LIMIT"])),
+    )
 
 
 MESSAGES_BY_TYPE: dict[str, st.SearchStrategy[Any]] = {

@@ -43,9 +43,10 @@ ADDED = {
     "NormalizedEvent": "event_id 7 bytes, sequence 8 uint64, null_fields 20 string*, millisecond_timestamps 21 uint32, "
     "session_end 152 SessionEnd",
     "Trade": "id_is_number 20 bool",
-    "BookChange": "is_snapshot 20 bool, bids 21 Level*, asks 22 Level*, level_count 23 uint32",
-    "BookSnapshot": "name 20, interval_str 21, grouping_str 22",
-    "GroupedBookSnapshot": "name 20, interval_str 21, grouping_str 22",
+    "BookChange": "is_snapshot 20 bool, bids 21 Level*, asks 22 Level*, level_count 23 uint32, part 24 BookPart",
+    "BookPart": "whole_event_id 1 bytes, index 2 uint32, count 3 uint32",
+    "BookSnapshot": "name 20, interval_str 21, grouping_str 22, part 23 BookPart",
+    "GroupedBookSnapshot": "name 20, interval_str 21, grouping_str 22, part 23 BookPart",
     "TradeBar": "name 20, buy_volume_str 21, sell_volume_str 22, vwap_str 23, bar_ts 24, interval_str 25",
     "Quote": "name 20, interval_ms 21 uint32, interval_str 22",
     "DerivativeTicker": "last_price_str 20, open_interest_str 21, funding_ts 22, predicted_funding_rate_str 23",

@@ -6,10 +6,10 @@ Invariant: importing this imports no bus and no client library; a bus's module i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..settings.buses import BUS_MODULES
+from ..errors import SettingsError
+from ..settings.buses import bus_module
 
 if TYPE_CHECKING:
     from .publisher import BusPlan
@@ -24,5 +24,8 @@ def plan_bus(name: str, options: Mapping[str, Any]) -> BusPlan:
     """
     from .publisher import BusPlan
 
-    module = import_module(BUS_MODULES[name])
-    return BusPlan(module.create_bus(options), module.create_routing(options), options)
+    module = bus_module(name)
+    bus = module.create_bus(options)
+    if bus.name != name:
+        raise SettingsError([f"the bus {name} can't be used, as it calls itself {bus.name!r}"])
+    return BusPlan(bus, module.create_routing(options), options)

@@ -128,6 +128,8 @@ class Piece(NamedTuple):
         chunk, start, stop = self
         if chunk.cases is not None and stop - start == len(chunk.records):
             return chunk.cases
+        if stop - start == 1:
+            return {chunk.records[start].route.payload_case: 1}
         return Counter([record.route.payload_case for record in chunk.records[start:stop]])
 
 

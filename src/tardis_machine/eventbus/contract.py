@@ -110,6 +110,9 @@ class Failure(msgspec.Struct, gc=False):
 
     index: int
     error: DeliveryError
+    is_local: bool = False
+    """The bus works, and only this record's lane has to wait (a throttled shard, one destination of several). Other failures that
+    strike every record of a batch are taken for a failure of the bus as a whole."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -118,6 +121,8 @@ class Limits(msgspec.Struct, frozen=True):
     batch_records: int
     batch_bytes: int
     record_bytes: int
+    ordered: bool = True
+    """Order for a key is promised. Where not, a lane may be in several sends at once, and a record that fails is overtaken."""
     keeps_order_in_batch: bool = True
     """A record that fails takes the later ones of its lane in the same batch with it: none of them is stored before it. Where
     not, the publisher puts at most one record of a lane in a batch."""

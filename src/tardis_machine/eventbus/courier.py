@@ -302,12 +302,13 @@ class Courier:
         if not self.router.admits("session_end"):
             self._delivery.ended.append(session.session_id)
             return
+        ended_us = session.ended_us or self._wall_us()
         encoder = BronzeEncoder(
             session_id=session.session_id,
             origin=session.origin,  # type: ignore[arg-type]
             meta=session.meta,
             source=session.source,
-            clock_us=self._wall_us,
+            clock_us=lambda: ended_us,  # the same bytes when a later start sends it again
         )
         for event in encoder.encode_session_end(to_session_end(session)):
             record = Record(self.router.route(event.stream), event)
@@ -417,7 +418,7 @@ class Courier:
         return TransientDeliveryError(f"{type(error).__name__}: {error}")
 
     async def _spill(self, spill: Spill) -> None:
-        # Who finds an event in the spool must find its session too.
+        # Who finds an event in the spool must find its session too, and who finds its end the ledger that ended.
         begun = self._ledger.take_changes(self._wall_us(), only_new=True)
         groups = [
             ([record.event for record in chunk.records], self._to_wall_us(chunk.arrival.accepted_at)) for chunk in spill.chunks
@@ -488,14 +489,15 @@ class Courier:
 
     async def _keep_house(self) -> None:
         while True:
-            started = time.monotonic()
-            await self._persist()
+            took_s = await self._persist()
             self._watch.look(self._delivery, self._now())
-            took_s = time.monotonic() - started
             await asyncio.sleep(max(_HOUSEKEEPING_S, took_s / _HOUSEKEEPING_SHARE))
 
-    async def _persist(self) -> None:
-        """Writes down what the ledger knows, then what the spool need not keep: in this order, or a crash would lose counts."""
+    async def _persist(self) -> float:
+        """Writes down what the ledger knows, then what the spool need not keep: in this order, or a crash would lose counts.
+
+        Returns how long that took, without the wait for other work of the disk's thread.
+        """
         async with self._keeping:
             delivery = self._delivery
             marks, delivery.acked = delivery.acked, []
@@ -503,23 +505,25 @@ class Courier:
             ended, delivery.ended = delivery.ended, []
             settled = self._ledger.take_settled(ended)
 
-            def write() -> int:
+            def write() -> tuple[int, float]:
+                started = time.monotonic()
                 self._spool.ack(marks)
                 self._ledger.write_changes(changes)
                 freed_bytes = self._spool.persist()
                 self._ledger.write_settled(settled)
-                return freed_bytes
+                return freed_bytes, time.monotonic() - started
 
             try:
-                freed_bytes = await self._on_disk(write)
+                freed_bytes, took_s = await self._on_disk(write)
             except OSError as error:
                 self._ledger.put_back(changes)
                 self._log.error("the ledger can't be written", bus=self.name, error=str(error))
-                return
+                return 0.0
             self._spool_bytes = self._spool.size_bytes
             if freed_bytes:
                 delivery.spool_has_room()
                 self._wake()
+            return took_s
 
     # --- the end -------------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import TransientDeliveryError
+from ..errors import TerminalDeliveryError, TransientDeliveryError
 from .contract import Event, Record, Stream
 
 __all__ = ["DeadLetter", "DeadLetters", "dead_letter_files", "read_dead_letters"]
@@ -124,11 +124,14 @@ def _is_being_written(path: Path) -> bool:
 
 
 def read_dead_letters(path: Path) -> Iterator[DeadLetter]:
-    """The letters of a file, in the order they were written."""
+    """The letters of a file, in the order they were written; a Terminal error where a line is none."""
     with path.open("rb") as file:
-        for line in file:
+        for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
-                yield msgspec.json.decode(line, type=DeadLetter)
+                try:
+                    yield msgspec.json.decode(line, type=DeadLetter)
+                except msgspec.MsgspecError as error:
+                    raise TerminalDeliveryError(f"line {number} of {path} is no dead letter: {error}") from None
 
 
 def batches_of(letters: Iterable[DeadLetter], size: int = 1000) -> Iterator[Sequence[DeadLetter]]:

@@ -28,7 +28,7 @@ from ..messages import (
     js_number,
     to_timestamp,
 )
-from .payloads import BAR_KINDS, CLOSE_BIT, LOCAL_BIT, OPTION_TYPES, SECOND_BIT, SIDES, TIMESTAMP_BIT
+from .payloads import BAR_KINDS, CLOSE_BIT, ERROR_CODES, LOCAL_BIT, OPTION_TYPES, SECOND_BIT, SIDES, TIMESTAMP_BIT
 
 __all__ = ["decode", "decode_event", "parse_decimal", "to_message"]
 
@@ -47,9 +47,13 @@ def to_message(event: NormalizedEvent) -> Message:
     """The message that the event was made from; ValueError where it was not made from a whole one."""
     case = event.WhichOneof("payload")
     build = _BUILDERS.get(case or "")
-    if build is None or (case == "book_change" and event.book_change.HasField("level_count")):
-        raise ValueError(f"an event of {'one book level' if case == 'book_change' else case} holds no normalized message")
-    return build(_Reader(event, getattr(event, case)))
+    if build is None:
+        raise ValueError(f"an event of {case} holds no normalized message")
+    payload = getattr(event, case)
+    for field, what in (("level_count", "one book level"), ("part", f"one part of a {case}")):
+        if field in payload.DESCRIPTOR.fields_by_name and payload.HasField(field):
+            raise ValueError(f"an event of {what} holds no normalized message")
+    return build(_Reader(event, payload))
 
 
 def parse_decimal(text: str) -> float:
@@ -274,9 +278,16 @@ def _trade_bar(read: _Reader) -> TradeBar:
 
 
 def _disconnect(read: _Reader) -> Disconnect:
+    symbols: Any = None if "symbols" in read.nulls else UNSET
     if read.payload.symbols_given:
-        return Disconnect(read.exchange, read.local_timestamp, list(read.payload.symbols))
-    return Disconnect(read.exchange, read.local_timestamp, None if "symbols" in read.nulls else UNSET)  # type: ignore[arg-type]
+        symbols = list(read.payload.symbols)
+    return Disconnect(
+        read.exchange,
+        read.local_timestamp,
+        symbols,
+        read.value("reason", "reason"),
+        read.value("close_code", "closeCode"),
+    )
 
 
 def _error(read: _Reader) -> ErrorMessage:
@@ -285,6 +296,7 @@ def _error(read: _Reader) -> ErrorMessage:
         read.local_timestamp,
         read.value("details", "details"),
         read.value("subsequent_errors", "subsequentErrorsCount"),
+        read.name("code", "code", ERROR_CODES),
     )
 
 

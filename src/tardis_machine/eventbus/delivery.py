@@ -29,6 +29,8 @@ _LOAD_BYTES = 4 * 1024**2
 _SCAN_RECORDS = 20_000
 # Single records that may be set aside in a row, to find out whether they or the bus are at fault.
 _ISOLATED_AT_MOST = 3
+# Sends that may run at once without being full, where a lane is in one send at a time.
+_PARTIAL_SENDS = 2
 
 
 class Books(msgspec.Struct, frozen=True):
@@ -110,9 +112,12 @@ class Delivery:
         self._returned: list[Piece] = []
         # What waits for an earlier record of its lane.
         self._lanes = Lanes(
-            locks=not limits.keeps_order_in_batch or (limits.concurrent_sends > 1 and not limits.keeps_order_across_sends),
-            one_of_a_lane=not limits.keeps_order_in_batch,
+            locks=limits.ordered
+            and (not limits.keeps_order_in_batch or (limits.concurrent_sends > 1 and not limits.keeps_order_across_sends)),
+            one_of_a_lane=limits.ordered and not limits.keeps_order_in_batch,
         )
+        # Without locks, a line that goes on must not overtake an older send that may still fail.
+        self._lines_go_alone = limits.ordered and not self._lanes.locks
         # Ends of sessions, each waiting until all before it is resolved.
         self._held: deque[Chunk] = deque()
         self._in_flight: dict[int, Batch] = {}
@@ -303,7 +308,7 @@ class Delivery:
         self._advance_tail(now)
         self._release_ends(now)
         self._lanes.wake(now)
-        if not self._is_due(now):
+        if self._holds_back or not self._is_due(now):
             return None
         lanes: dict[Lane, bool] = {}
         if self._lanes.locks or self._lanes:
@@ -320,8 +325,15 @@ class Delivery:
 
     @property
     def _sends_at_once(self) -> int:
-        # After a failure one send shows whether the bus is back; a line must not overtake an older send that may still fail.
-        return 1 if self._bus.failures or (self._lanes and not self._lanes.locks) else self._concurrent_sends
+        # After a failure one send shows whether the bus is back.
+        return 1 if self._bus.failures or (self._lines_go_alone and self._lanes) else self._concurrent_sends
+
+    @property
+    def _holds_back(self) -> bool:
+        """Lanes that are kept to one send each would else be scattered over as many sends as there may be, a few in each."""
+        if not self._lanes.locks or len(self._in_flight) < _PARTIAL_SENDS:
+            return False
+        return self._lanes.due_count + self._head.count < self._limit
 
     def _is_due(self, now: float) -> bool:
         head = self._head
@@ -368,7 +380,8 @@ class Delivery:
         if errors and not 0 <= min(errors) <= max(errors) < len(batch):
             self.fail(batch, TransientDeliveryError("the bus reported failures of records that it was not given"), now)
             return
-        if len(errors) == len(batch) and not any(isinstance(error, TerminalDeliveryError) for error in errors.values()):
+        is_for_all = len(errors) == len(batch) and not any(failure.is_local for failure in failures)
+        if is_for_all and not any(isinstance(error, TerminalDeliveryError) for error in errors.values()):
             self.fail(batch, errors[0], now)
             return
         self._land(batch)
@@ -381,8 +394,10 @@ class Delivery:
         if errors:
             self._settle_singly(batch, errors, confirmed_before, now)
         else:
+            confirmed = self.by_case["confirmed"]
             for piece in batch.pieces:
-                self.by_case["confirmed"].update(piece.cases)
+                for case, count in piece.cases.items():
+                    confirmed[case] += count
                 self._resolve(piece.chunk.arrival, piece.stop - piece.start)
             self._forget(len(batch), batch.size_bytes)
         self._unlock(batch)
@@ -639,7 +654,7 @@ class Delivery:
         if not self.connected:
             if not self._connecting and not self._in_flight:
                 times.append(self._bus.until)
-        elif len(self._in_flight) < self._sends_at_once:
+        elif len(self._in_flight) < self._sends_at_once and not self._holds_back:
             if self._lanes.has_due:
                 times.append(now)
             if self._lanes.next_pause_at is not None:

@@ -27,7 +27,7 @@ from .routing import Routing
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["OPTIONS", "REQUIRED", "FileBus", "create_bus", "create_routing"]
+__all__ = ["OPTIONS", "REQUIRED", "FileBus", "create_bus", "create_routing", "sync"]
 
 OPTIONS = (
     Option(name="file-dir", help="Folder that takes the Parquet files", group="file", parse=path),
@@ -135,9 +135,9 @@ class FileBus:
                 use_dictionary=["key", "destination", "headers.key_value.key"],
                 write_statistics=False,
             )
-            _sync(hidden)
+            sync(hidden)
             if gate.pass_through(lambda: hidden.rename(self._folder / name)):
-                _sync(self._folder)
+                sync(self._folder)
         finally:
             hidden.unlink(missing_ok=True)
 
@@ -179,7 +179,8 @@ def _is_being_written(hidden: Path) -> bool:
     return pid != os.getpid()
 
 
-def _sync(target: Path) -> None:
+def sync(target: Path) -> None:
+    """Returns when a file, or the names in a folder, are on disk."""
     fd = os.open(target, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -67,6 +67,11 @@ class Lanes:
         return bool(self._due)
 
     @property
+    def due_count(self) -> int:
+        """How many, at most."""
+        return len(self._due)
+
+    @property
     def next_pause_at(self) -> float | None:
         """When the next pause ends."""
         return self._pauses[0][0] if self._pauses else None

@@ -150,7 +150,8 @@ class Ledger:
             return None
         session = found.session
         session.ended_us, session.complete, session.reason = now_us, complete, reason
-        found.is_dirty = True
+        # What the next start makes of a file that does not know the end would contradict the end that was sent.
+        found.is_new = found.is_dirty = True
         return self._current(found)
 
     @property

@@ -102,7 +102,9 @@ def common_bus_options(
         also = tuple(f"{prefix}-{alias}" for alias in aliases.get(name, ()))
         return Option(name=f"{prefix}-{name}", help=help_, group=prefix, aliases=also, key=key, **fields)
 
-    place = "folder" if destination == "dir" else destination
+    # Files all lie in one folder: where their records are to go is a column.
+    place = "destination" if destination == "dir" else destination
+    base = "the rest has the base one, in a column of the files" if destination == "dir" else "the rest goes to the base one"
     routing = pairs(
         name=_read_payload_case,
         value=_read_destination,
@@ -118,7 +120,7 @@ def common_bus_options(
     return (
         option(
             f"{destination}-routing",
-            f"Payload case to {place}; the rest goes to the base one",
+            f"Payload case to {place}; {base}",
             parse=routing,
             key="routing",
         ),

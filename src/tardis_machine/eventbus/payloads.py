@@ -32,6 +32,7 @@ from .wire import decimal, decimals, delimited, heads, tag, to_instant, varint
 __all__ = [
     "BAR_KINDS",
     "CLOSE_BIT",
+    "ERROR_CODES",
     "LOCAL_BIT",
     "OPTION_TYPES",
     "PAYLOAD_ENCODERS",
@@ -48,6 +49,7 @@ LOCAL_BIT, TIMESTAMP_BIT, SECOND_BIT, CLOSE_BIT = 1, 2, 4, 8
 SIDES = {"unknown": 0, "buy": 1, "sell": 2}
 BAR_KINDS = {"tick": 1, "time": 2, "volume": 3}
 OPTION_TYPES = {"put": 1, "call": 2}
+ERROR_CODES = {"WS_CONNECT": 1, "WS_SEND": 2, "SOURCE_AUTH": 3, "SOURCE_RATE_LIMIT": 4}
 _UPSERT, _DELETE = 1, 2
 
 Payload: TypeAlias = tuple[bytes, int, Sequence[str]]
@@ -478,7 +480,17 @@ PAYLOAD_ENCODERS: Mapping[str, Callable[[Any], Payload]] = {
             _twin("interval", 25, 64),
         )
     ),
-    "error": _encoder_of(_plan(ErrorMessage, _string("details", 1), _integer("subsequent_errors_count", 2))),
-    "disconnect": _encoder_of(_plan(Disconnect, _symbols(20), _given("symbols", 21, _names_symbols))),
+    "error": _encoder_of(
+        _plan(ErrorMessage, _string("details", 1), _integer("subsequent_errors_count", 2), _enum("code", 3, ERROR_CODES))
+    ),
+    "disconnect": _encoder_of(
+        _plan(
+            Disconnect,
+            _string("reason", 1),
+            _integer("close_code", 2),
+            _symbols(20),
+            _given("symbols", 21, _names_symbols),
+        )
+    ),
 }
 """By payload case."""

@@ -6,7 +6,7 @@ Invariant: a route depends on the stream and the bus's options alone, and is com
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -69,6 +69,8 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
     key_template: str = DEFAULT_KEY_TEMPLATE
     destination_template: str | None = None
     static_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    header_templates: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Headers whose value depends on the stream."""
     meta_headers_prefix: str | None = None
     headers: bool = True
     """False: records carry no headers at all."""
@@ -84,7 +86,15 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         return cls(destination=destination, headers=headers, escape=escape, **given)
 
 
-_SHARED = ("routing", "include_payloads", "key_template", "destination_template", "static_headers", "meta_headers_prefix")
+_SHARED = (
+    "routing",
+    "include_payloads",
+    "key_template",
+    "destination_template",
+    "static_headers",
+    "header_templates",
+    "meta_headers_prefix",
+)
 
 
 class Router:
@@ -105,6 +115,7 @@ class Router:
         chosen = routing.destination_template
         self._template = None if chosen is None else _read(bus, "destination template", lambda: Template(chosen), problems)
         self._static = _read(bus, "static headers", lambda: _checked_headers(routing.static_headers), problems) or []
+        self._header_templates = _read(bus, "header templates", lambda: _checked_templates(routing), problems) or []
         self._meta_prefix = routing.meta_headers_prefix
         self._has_headers = routing.headers and carries_headers
         self._suffix = b"" if carries_headers else _meta_entries(routing.static_headers)
@@ -135,7 +146,7 @@ class Router:
         after: list[tuple[str, bytes]] = []
         if self._has_headers:
             before = [("payloadCase", stream.payload_case.encode()), ("dataType", stream.data_type.encode())]
-            after = list(self._static)
+            after = [*self._static, *((name, text.render(stream).encode()) for name, text in self._header_templates)]
             if self._meta_prefix is not None:
                 taken = {name for name, _ in after} | set(RESERVED_HEADERS)
                 named = [(f"{self._meta_prefix}{name}", value.encode()) for name, value in sorted(stream.meta.items())]
@@ -173,11 +184,23 @@ def _read(bus: str, what: str, reader: Callable[[], T], problems: list[str]) -> 
 
 
 def _checked_headers(headers: Mapping[str, str]) -> list[tuple[str, bytes]]:
+    _refuse_reserved(headers)
+    return [(name, value.encode()) for name, value in headers.items()]
+
+
+def _checked_templates(routing: Routing) -> list[tuple[str, Template]]:
+    _refuse_reserved(routing.header_templates)
+    for name in routing.header_templates:
+        if name in routing.static_headers:
+            raise ValueError(f"{name!r} is a static header too")
+    return [(name, Template(text)) for name, text in routing.header_templates.items()]
+
+
+def _refuse_reserved(names: Iterable[str]) -> None:
     reserved = {name.lower() for name in RESERVED_HEADERS}
-    for name in headers:
+    for name in names:
         if name.lower() in reserved:
             raise ValueError(f"{name!r} can't be set, as {', '.join(RESERVED_HEADERS)} are written on every record")
-    return [(name, value.encode()) for name, value in headers.items()]
 
 
 def _meta_entries(headers: Mapping[str, str]) -> bytes:

@@ -65,9 +65,9 @@ class Watch:
         """A batch was answered."""
         telemetry.BATCH_RECORDS.labels(self._bus).observe(len(batch))
         # One observation for records that came together.
-        for chunk, start, _ in batch.pieces:
-            case = chunk.records[start].route.payload_case
-            telemetry.CONFIRM_SECONDS.labels(self._bus, case).observe(now - chunk.arrival.accepted_at)
+        together = {(chunk.arrival, chunk.records[start].route.payload_case) for chunk, start, _ in batch.pieces}
+        for arrival, case in together:
+            telemetry.CONFIRM_SECONDS.labels(self._bus, case).observe(now - arrival.accepted_at)
 
     def look(self, delivery: Delivery, now: float) -> None:
         """Brings metrics up to date, and logs a summary when it is time."""

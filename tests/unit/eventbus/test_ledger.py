@@ -46,6 +46,20 @@ def test_it_counts_by_exchange_symbol_and_payload_case(tmp_path: Path) -> None:
     assert ledger.end("s1", complete=True, reason="", now_us=500) is None, "a session ends once"
 
 
+def test_the_end_is_on_disk_before_anything_that_tells_of_it_is(tmp_path: Path) -> None:
+    ledger = start(tmp_path)
+    ledger.write_changes(ledger.take_changes(200, only_new=True))
+    ledger.add([Share(make_events(TRADES, 3))], 300)
+    assert ledger.take_changes(300, only_new=True) == []
+    ledger.end("s1", complete=True, reason="", now_us=400)
+    ledger.write_changes(ledger.take_changes(400, only_new=True))
+    after_a_death = Ledger(tmp_path)
+    after_a_death.read_open()
+    assert after_a_death.open_sessions == []
+    (session,) = after_a_death.left_behind
+    assert (session.ended_us, session.complete, session.entries[0].count) == (400, True, 3)
+
+
 def test_streams_of_one_series_may_interleave(tmp_path: Path) -> None:
     ledger = start(tmp_path)
     events = make_events(make_stream("A", "trade_bar"), 6)

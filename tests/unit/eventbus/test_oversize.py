@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from tardis_machine.eventbus.contract import Event
+from tardis_machine.eventbus.decoding import to_message
 from tardis_machine.eventbus.encoding import BronzeEncoder
 from tardis_machine.eventbus.ledger import digest_of
-from tardis_machine.eventbus.oversize import split_event
+from tardis_machine.eventbus.oversize import join_parts, split_event
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
-from tardis_machine.messages import UNSET, BookChange, BookLevel, BookSnapshot, Message, Trade
+from tardis_machine.messages import UNSET, BookChange, BookLevel, BookSnapshot, Message, Trade, to_json
 from tests.unit.eventbus.scripted_bus import LIMITS, ScriptedBus, make_publisher
 
 AT = "2024-01-01T00:00:00.000000Z"
@@ -48,10 +49,12 @@ def test_the_parts_have_all_levels_in_order(message: BookChange | BookSnapshot) 
     payloads = [getattr(part, case) for part in decoded]
     assert [level for payload in payloads for level in payload.bids] == list(getattr(whole, case).bids)
     assert [level for payload in payloads for level in payload.asks] == list(getattr(whole, case).asks)
-    for number, (part, found) in enumerate(zip(parts, decoded, strict=True), 1):
-        assert found.meta["split"] == f"{number}/{len(parts)}"
-        assert found.meta["split_of"] == event.event_id.hex()
+    for number, (part, found) in enumerate(zip(parts, decoded, strict=True)):
+        place = getattr(found, case).part
+        assert (place.whole_event_id, place.index, place.count) == (event.event_id, number, len(parts))
         assert found.meta["request_id"] == "r"
+        with pytest.raises(ValueError, match=f"an event of one part of a {case} holds no normalized message"):
+            to_message(found)
         assert found.event_id == part.event_id
         assert (found.sequence, found.local_ts, found.exchange, found.symbol) == (0, whole.local_ts, "bitmex", "XBTUSD")
         assert (part.sequence, part.local_ts_us, part.stream) == (event.sequence, event.local_ts_us, event.stream)
@@ -60,6 +63,31 @@ def test_the_parts_have_all_levels_in_order(message: BookChange | BookSnapshot) 
         flags = [payload.is_snapshot for payload in payloads]
         assert flags == [message.is_snapshot] + [False] * (len(parts) - 1)
     assert split_event(event, 1000) == parts, "the same parts each time"
+    assert join_parts(reversed(decoded)) == whole
+    for wrong in (decoded[1:], [*decoded, decoded[0]], [whole]):
+        with pytest.raises(ValueError, match=r"are not all of the|is no part of a book"):
+            join_parts(wrong)
+
+
+def test_levels_that_are_null_are_null_in_their_part_and_in_the_whole() -> None:
+    bids, asks = levels(300), levels(300)
+    for side, index in ((bids, 0), (bids, 250), (asks, 299)):
+        side[index] = BookLevel(None, 1)  # type: ignore[arg-type]
+    asks[7] = None  # type: ignore[call-overload]
+    message = BookChange("XBTUSD", "bitmex", True, bids, asks, AT, AT)
+    event = encode(message)
+    parts = split_event(event, 1000)
+    assert parts is not None
+    decoded = [NormalizedEvent.FromString(part.value) for part in parts]
+    for part in decoded:
+        for name in part.null_fields:
+            side, index, *_ = name.split(".")
+            assert not getattr(part.book_change, side)[int(index)].HasField("price_str")
+    assert sum(len(part.null_fields) for part in decoded) == 4
+    assert to_json(to_message(join_parts(decoded))) == to_json(message)
+    assert join_parts(decoded).SerializeToString(deterministic=True) == NormalizedEvent.FromString(event.value).SerializeToString(
+        deterministic=True
+    )
 
 
 def test_what_cannot_be_split_is_left_alone() -> None:
@@ -67,8 +95,6 @@ def test_what_cannot_be_split_is_left_alone() -> None:
     assert split_event(trade, 1000) is None
     book = encode(BookChange("XBTUSD", "bitmex", True, levels(3), [], AT, AT))
     assert split_event(book, 50) is None, "not even one level fits"
-    with_null = BookChange("XBTUSD", "bitmex", True, [BookLevel(None, 1), *levels(300)], [], AT, AT)  # type: ignore[arg-type]
-    assert split_event(encode(with_null), 1000) is None, "null fields are named by a level's index"
 
 
 async def test_the_publisher_splits_where_it_is_told_to_and_its_ledger_knows(tmp_path: Path) -> None:

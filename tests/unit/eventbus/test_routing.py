@@ -142,3 +142,12 @@ def test_options_as_settings_give_them() -> None:
     }
     routing = Routing.from_options(options, "x", headers=False)
     assert routing == Routing(destination="x", routing={"trade": "t"}, key_template="{{symbol}}", headers=False)
+
+
+def test_headers_from_templates_stand_behind_static_ones_and_have_names_of_their_own() -> None:
+    routing = Routing(destination="d", static_headers={"desk": "x"}, header_templates={"where": "{{exchange}}-{{symbol}}"})
+    route = Router("sqs", routing).route(make_stream("A"))
+    assert route.headers_after == (("desk", b"x"), ("where", b"bitmex-A"))
+    for wrong, says in (({"desk": "y"}, "'desk' is a static header too"), ({"eventid": "y"}, "'eventid' can't be set")):
+        with pytest.raises(SettingsError, match=f"the header templates of the sqs bus is wrong: {says}"):
+            Router("sqs", Routing(destination="d", static_headers={"desk": "x"}, header_templates=wrong))

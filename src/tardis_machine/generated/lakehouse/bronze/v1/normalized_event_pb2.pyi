@@ -139,6 +139,16 @@ class Level(_message.Message):
     qty_str: str
     def __init__(self, price_str: _Optional[str] = ..., qty_str: _Optional[str] = ...) -> None: ...
 
+class BookPart(_message.Message):
+    __slots__ = ("whole_event_id", "index", "count")
+    WHOLE_EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    whole_event_id: bytes
+    index: int
+    count: int
+    def __init__(self, whole_event_id: _Optional[bytes] = ..., index: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
 class Trade(_message.Message):
     __slots__ = ("trade_id", "price_str", "qty_str", "side", "sequence", "event_ts", "id_is_number")
     TRADE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -158,7 +168,7 @@ class Trade(_message.Message):
     def __init__(self, trade_id: _Optional[str] = ..., price_str: _Optional[str] = ..., qty_str: _Optional[str] = ..., side: _Optional[_Union[Side, str]] = ..., sequence: _Optional[int] = ..., event_ts: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., id_is_number: _Optional[bool] = ...) -> None: ...
 
 class BookChange(_message.Message):
-    __slots__ = ("side", "action", "price_str", "qty_str", "level", "sequence", "event_ts", "is_snapshot", "bids", "asks", "level_count")
+    __slots__ = ("side", "action", "price_str", "qty_str", "level", "sequence", "event_ts", "is_snapshot", "bids", "asks", "level_count", "part")
     SIDE_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     PRICE_STR_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +180,7 @@ class BookChange(_message.Message):
     BIDS_FIELD_NUMBER: _ClassVar[int]
     ASKS_FIELD_NUMBER: _ClassVar[int]
     LEVEL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     side: Side
     action: Action
     price_str: str
@@ -181,10 +192,11 @@ class BookChange(_message.Message):
     bids: _containers.RepeatedCompositeFieldContainer[Level]
     asks: _containers.RepeatedCompositeFieldContainer[Level]
     level_count: int
-    def __init__(self, side: _Optional[_Union[Side, str]] = ..., action: _Optional[_Union[Action, str]] = ..., price_str: _Optional[str] = ..., qty_str: _Optional[str] = ..., level: _Optional[int] = ..., sequence: _Optional[int] = ..., event_ts: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., is_snapshot: _Optional[bool] = ..., bids: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., asks: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., level_count: _Optional[int] = ...) -> None: ...
+    part: BookPart
+    def __init__(self, side: _Optional[_Union[Side, str]] = ..., action: _Optional[_Union[Action, str]] = ..., price_str: _Optional[str] = ..., qty_str: _Optional[str] = ..., level: _Optional[int] = ..., sequence: _Optional[int] = ..., event_ts: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., is_snapshot: _Optional[bool] = ..., bids: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., asks: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., level_count: _Optional[int] = ..., part: _Optional[_Union[BookPart, _Mapping]] = ...) -> None: ...
 
 class BookSnapshot(_message.Message):
-    __slots__ = ("depth", "bids", "asks", "event_ts", "grouping", "interval_ms", "remove_crossed_levels", "sequence", "name", "interval_str", "grouping_str")
+    __slots__ = ("depth", "bids", "asks", "event_ts", "grouping", "interval_ms", "remove_crossed_levels", "sequence", "name", "interval_str", "grouping_str", "part")
     DEPTH_FIELD_NUMBER: _ClassVar[int]
     BIDS_FIELD_NUMBER: _ClassVar[int]
     ASKS_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +208,7 @@ class BookSnapshot(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_STR_FIELD_NUMBER: _ClassVar[int]
     GROUPING_STR_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     depth: int
     bids: _containers.RepeatedCompositeFieldContainer[Level]
     asks: _containers.RepeatedCompositeFieldContainer[Level]
@@ -207,10 +220,11 @@ class BookSnapshot(_message.Message):
     name: str
     interval_str: str
     grouping_str: str
-    def __init__(self, depth: _Optional[int] = ..., bids: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., asks: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., event_ts: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., grouping: _Optional[int] = ..., interval_ms: _Optional[int] = ..., remove_crossed_levels: _Optional[bool] = ..., sequence: _Optional[int] = ..., name: _Optional[str] = ..., interval_str: _Optional[str] = ..., grouping_str: _Optional[str] = ...) -> None: ...
+    part: BookPart
+    def __init__(self, depth: _Optional[int] = ..., bids: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., asks: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., event_ts: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., grouping: _Optional[int] = ..., interval_ms: _Optional[int] = ..., remove_crossed_levels: _Optional[bool] = ..., sequence: _Optional[int] = ..., name: _Optional[str] = ..., interval_str: _Optional[str] = ..., grouping_str: _Optional[str] = ..., part: _Optional[_Union[BookPart, _Mapping]] = ...) -> None: ...
 
 class GroupedBookSnapshot(_message.Message):
-    __slots__ = ("depth", "bids", "asks", "event_ts", "grouping", "interval_ms", "remove_crossed_levels", "sequence", "name", "interval_str", "grouping_str")
+    __slots__ = ("depth", "bids", "asks", "event_ts", "grouping", "interval_ms", "remove_crossed_levels", "sequence", "name", "interval_str", "grouping_str", "part")
     DEPTH_FIELD_NUMBER: _ClassVar[int]
     BIDS_FIELD_NUMBER: _ClassVar[int]
     ASKS_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +236,7 @@ class GroupedBookSnapshot(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_STR_FIELD_NUMBER: _ClassVar[int]
     GROUPING_STR_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     depth: int
     bids: _containers.RepeatedCompositeFieldContainer[Level]
     asks: _containers.RepeatedCompositeFieldContainer[Level]
@@ -233,7 +248,8 @@ class GroupedBookSnapshot(_message.Message):
     name: str
     interval_str: str
     grouping_str: str
-    def __init__(self, depth: _Optional[int] = ..., bids: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., asks: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., event_ts: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., grouping: _Optional[int] = ..., interval_ms: _Optional[int] = ..., remove_crossed_levels: _Optional[bool] = ..., sequence: _Optional[int] = ..., name: _Optional[str] = ..., interval_str: _Optional[str] = ..., grouping_str: _Optional[str] = ...) -> None: ...
+    part: BookPart
+    def __init__(self, depth: _Optional[int] = ..., bids: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., asks: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., event_ts: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., grouping: _Optional[int] = ..., interval_ms: _Optional[int] = ..., remove_crossed_levels: _Optional[bool] = ..., sequence: _Optional[int] = ..., name: _Optional[str] = ..., interval_str: _Optional[str] = ..., grouping_str: _Optional[str] = ..., part: _Optional[_Union[BookPart, _Mapping]] = ...) -> None: ...
 
 class TradeBar(_message.Message):
     __slots__ = ("kind", "interval", "interval_ms", "open_str", "high_str", "low_str", "close_str", "volume_str", "trade_count", "event_ts", "end_ts", "name", "buy_volume_str", "sell_volume_str", "vwap_str", "bar_ts", "interval_str")

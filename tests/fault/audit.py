@@ -1,0 +1,119 @@
+"""The ledgers against what an independent consumer saw, event by event, in one pass.
+
+Accepted is what a ledger counts. It must be no less than what clients were handed, as a line leaves the machine only when its event
+is on disk; so the ledger of a session that `kill -9` cut, closed as incomplete at the next start, is held against the client too.
+
+Invariant: of an event that went by, 24 bytes are kept: its id and a digest of its value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from xxhash import xxh3_64_digest
+
+from tardis_machine.eventbus.decoding import decode_event
+from tardis_machine.eventbus.ledger import Session, digest_of, to_session_end
+from tests.contract.bus_under_test import Delivered
+from tests.fault.traffic import Answer
+
+__all__ = ["Audit"]
+
+ID_BYTES, KEPT_BYTES = 16, 24
+# Stands where an event has not come yet.
+_HOLE = bytes(KEPT_BYTES)
+Series = tuple[str, str, str, str]
+"""Session, exchange, symbol, payload case."""
+
+
+@dataclass
+class Audit:
+    """What was found; `problems` is empty where all is right."""
+
+    ledger: Counter[str] = field(default_factory=Counter)
+    """Events by payload case."""
+    handed_out: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
+    """Distinct ones."""
+    repeated: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+    out_of_order: Counter[str] = field(default_factory=Counter)
+    sessions: int = 0
+    incomplete: int = 0
+    problems: list[str] = field(default_factory=list)
+    _kept: dict[Series, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
+    _ends: dict[str, bytes] = field(default_factory=dict)
+
+    def consume(self, records: Iterable[Delivered]) -> None:
+        """Takes in what is on the bus, in the order it is there."""
+        for record in records:
+            event = decode_event(record.value)
+            case = str(event.WhichOneof("payload"))
+            session_id = event.meta["session_id"]
+            kept = self._kept[session_id, event.exchange, event.symbol, case]
+            mark = event.event_id + xxh3_64_digest(record.value)
+            place = event.sequence * KEPT_BYTES
+            before = kept[place : place + KEPT_BYTES]
+            if before == mark:
+                self.repeated[case] += 1
+                continue
+            if before and before != _HOLE:
+                self._note(f"{case} {event.sequence} of session {session_id} came twice, and differs")
+                continue
+            if place != len(kept):
+                self.out_of_order[case] += 1
+                self._note(f"{case} {event.sequence} of session {session_id} did not come in its turn")
+                kept += bytes(max(0, place - len(kept)))
+            kept[place : place + KEPT_BYTES] = mark
+            self.seen[case] += 1
+            if case == "session_end":
+                self._ends[session_id] = event.session_end.SerializeToString(deterministic=True)
+
+    def compare(self, sessions: Iterable[Session], answers: Iterable[Answer]) -> None:
+        """Holds what was consumed against the ledgers, and these against what clients got."""
+        by_request = {session.meta["request_id"]: session for session in sessions}
+        for session in by_request.values():
+            self.sessions += 1
+            self.incomplete += not session.complete
+            self._compare_session(session)
+        for series in self._kept:
+            self._note(f"{series} is on the bus and in no ledger")
+        for answer in answers:
+            self._compare_answer(answer, by_request.get(f"{answer.request_id}"))
+
+    def _compare_session(self, session: Session) -> None:
+        for entry in session.entries:
+            case = entry.payload_case
+            self.ledger[case] += entry.count
+            kept = self._kept.pop((session.session_id, entry.exchange, entry.symbol, case), bytearray())
+            marks = [bytes(kept[place : place + KEPT_BYTES]) for place in range(0, len(kept), KEPT_BYTES)]
+            ids = [mark[:ID_BYTES] for mark in marks if mark != _HOLE]
+            count = len(ids)
+            self.lost[case] += max(0, entry.count - count)
+            if (count, count - 1, f"{digest_of(ids):032x}") != (entry.count, entry.last_sequence, entry.digest):
+                self._note(f"session {session.session_id}: the ledger has {entry.count} of {case}, the bus {count}, or others")
+        self.ledger["session_end"] += 1
+        self._kept.pop((session.session_id, "", "", "session_end"), None)
+        if self._ends.get(session.session_id) != to_session_end(session).SerializeToString(deterministic=True):
+            self.lost["session_end"] += session.session_id not in self._ends
+            self._note(f"session {session.session_id}: its end on the bus is not the ledger on disk")
+
+    def _compare_answer(self, answer: Answer, session: Session | None) -> None:
+        self.handed_out.update(answer.lines)
+        counts = Counter[str]()
+        for entry in session.entries if session is not None else ():
+            counts[entry.payload_case] += entry.count
+        if answer.lines - counts or (answer.is_complete and (answer.lines != counts or session is None or not session.complete)):
+            self._note(f"{answer.request_id} got {dict(answer.lines)}, and its ledger has {dict(counts)}")
+
+    def _note(self, problem: str) -> None:
+        if len(self.problems) < 20:
+            self.problems.append(problem)
+
+    def rows(self) -> Mapping[str, tuple[int, int, int, int, int, int]]:
+        """By payload case: handed out, in the ledgers, seen, repeated, lost, out of order."""
+        columns = (self.handed_out, self.ledger, self.seen, self.repeated, self.lost, self.out_of_order)
+        cases = sorted(set().union(*columns), key=lambda case: (-self.ledger[case], case))
+        return {case: tuple(column[case] for column in columns) for case in cases}  # type: ignore[misc]
