@@ -23,6 +23,7 @@ __all__ = [
     "BookTicker",
     "DerivativeTicker",
     "Disconnect",
+    "ErrorCode",
     "ErrorMessage",
     "Liquidation",
     "Message",
@@ -31,7 +32,6 @@ __all__ = [
     "TradeBar",
     "from_json",
     "is_calendar_second",
-    "is_to_the_millisecond",
     "js_number",
     "parse_timestamp_us",
     "to_json",
@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 Side = Literal["buy", "sell", "unknown"]
+ErrorCode = Literal["WS_CONNECT", "WS_SEND", "SOURCE_AUTH", "SOURCE_RATE_LIMIT"]
 Timestamp = str | None
 """The exchange's time; None where what it sent is no date. The recorder's own time is never missing."""
 Absent = UnsetType
@@ -228,6 +229,10 @@ class Disconnect(_Message, gc=False, tag="disconnect"):
     exchange: str
     local_timestamp: str
     symbols: Sequence[str] | Absent = UNSET
+    reason: str | Absent = UNSET
+    """Why, where a live connection was lost; a recording does not say."""
+    close_code: int | Absent = UNSET
+    """What the exchange closed the connection with; absent where it was not the exchange that closed it."""
 
     @property
     def timestamp(self) -> str:
@@ -242,6 +247,7 @@ class ErrorMessage(_Message, gc=False, tag="error"):
     local_timestamp: str
     details: str
     subsequent_errors_count: int | Absent = UNSET
+    code: ErrorCode | Absent = UNSET
 
     @property
     def timestamp(self) -> str:
@@ -300,17 +306,21 @@ def _encode_special(value: Any) -> msgspec.Raw:
 
 # --- timestamps --------------------------------------------------------------------------------------------------------------
 
-# Ticks share their second with many others: the calendar is consulted once a second of data, not once a message.
-_SECONDS_OF: dict[str, int] = {}
-_TEXT_OF: dict[int, str] = {}
+# Ticks share their second with many others: the calendar is consulted once a second of data, not once a message. Whoever reads
+# millions of times a minute looks here first, before it calls a function below.
+SECONDS_OF: dict[str, int] = {}
+"""Seconds since 1970 of `2019-06-01T00:00:28`, for seconds seen before."""
+SECOND_TEXTS: dict[int, str] = {}
+"""The opposite."""
+MILLISECOND_TEXTS = [f".{millisecond:03d}Z" for millisecond in range(1000)]
+"""What follows the second in a timestamp of three digits."""
+MILLISECONDS = frozenset(MILLISECOND_TEXTS)
 _CACHE_LIMIT = 10_000
-_MILLISECONDS = [f".{millisecond:03d}Z" for millisecond in range(1000)]
-_MILLISECOND_TEXTS = frozenset(_MILLISECONDS)
 
 
 def parse_timestamp_us(text: str) -> int:
     """Microseconds since 1970 of a timestamp in the form messages hold."""
-    seconds = _SECONDS_OF.get(text[:19])
+    seconds = SECONDS_OF.get(text[:19])
     if seconds is None:
         if text[0] in "+-" or text.startswith("0000"):
             return _parse_far_timestamp_us(text)
@@ -325,7 +335,7 @@ def parse_timestamp_us(text: str) -> int:
 
 def is_calendar_second(text: str) -> bool:
     """Whether text that has the length of a timestamp begins with a second that exists; one look-up for a second seen before."""
-    if text[:19] in _SECONDS_OF:
+    if text[:19] in SECONDS_OF:
         return True
     try:
         _cache_seconds(text)
@@ -334,19 +344,14 @@ def is_calendar_second(text: str) -> bool:
     return True
 
 
-def is_to_the_millisecond(text: str) -> bool:
-    """Whether text is a timestamp as messages hold it, with three digits: two look-ups for most."""
-    return text[19:] in _MILLISECOND_TEXTS and (text[:19] in _SECONDS_OF or is_calendar_second(text))
-
-
 def _cache_seconds(text: str) -> int:
     whole = text[:-1].partition(".")[0]
     if whole[10:11] != "T":
         raise ValueError(f"{text!r} is no timestamp")
     seconds = int(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())
-    if len(_SECONDS_OF) >= _CACHE_LIMIT:
-        _SECONDS_OF.clear()
-    _SECONDS_OF[whole] = seconds
+    if len(SECONDS_OF) >= _CACHE_LIMIT:
+        SECONDS_OF.clear()
+    SECONDS_OF[whole] = seconds
     return seconds
 
 
@@ -365,10 +370,10 @@ def _parse_far_timestamp_us(text: str) -> int:
 def to_timestamp(instant_us: int, *, milliseconds: bool = False) -> str:
     """The text of an instant: six fraction digits, or three where `milliseconds`."""
     seconds, fraction = divmod(instant_us, 1_000_000)
-    text = _TEXT_OF.get(seconds)
+    text = SECOND_TEXTS.get(seconds)
     if text is None:
         text = _cache_text(seconds)
-    return text + _MILLISECONDS[fraction // 1000] if milliseconds else f"{text}.{fraction:06d}Z"
+    return text + MILLISECOND_TEXTS[fraction // 1000] if milliseconds else f"{text}.{fraction:06d}Z"
 
 
 def _cache_text(seconds: int) -> str:
@@ -382,9 +387,9 @@ def _cache_text(seconds: int) -> str:
         return "0000" + _cache_text(seconds + _CYCLE_SECONDS)[4:]
     moment = datetime.fromtimestamp(seconds, UTC)
     text = f"{moment.year:04d}{moment:-%m-%dT%H:%M:%S}"
-    if len(_TEXT_OF) >= _CACHE_LIMIT:
-        _TEXT_OF.clear()
-    _TEXT_OF[seconds] = text
+    if len(SECOND_TEXTS) >= _CACHE_LIMIT:
+        SECOND_TEXTS.clear()
+    SECOND_TEXTS[seconds] = text
     return text
 
 

@@ -1,25 +1,40 @@
 """Raw messages of one exchange to normalized ones: the pure heart of replay and live alike.
 
-Invariant: what comes out depends only on what was fed, in its order; no clock, no I/O. One loop over a batch of lines parses, maps and
-collects, so that what was parsed is still in the processor's cache when it is mapped.
+Invariant: what comes out depends only on what was fed, in its order; no clock, no I/O. Parsing needs no state, mapping does: a
+Normalizer can be pickled between two batches and go on elsewhere, where the next batch was parsed already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 
 from .errors import NormalizeError, OptionsError
-from .exchanges import Json, Mapper, exchange_named, make_mappers
+from .exchanges import Decoder, Json, Mapper, exchange_named, make_mappers
 from .filters import Filter, merge_filters
 from .messages import Disconnect, Message, parse_timestamp_us
 
-__all__ = ["Normalizer", "symbol_filter"]
+__all__ = ["Decoded", "Normalizer", "decode_lines", "symbol_filter"]
 
 # `2019-06-01T00:00:28.6190000Z`: the history API's clock, whose seventh digit is finer than any of ours
 _RECORDED_LENGTH = 28
+# What was parsed is still in the processor's cache when it is mapped.
+_LINES_DECODED = 250
+
+
+@dataclass
+class Decoded:
+    """Recorded lines and what was parsed of them; where one could not be, `messages` ends before it and `error` says why."""
+
+    lines: Sequence[bytes]
+    clocks: Sequence[str | None]
+    """The recorder's time of each; None is a lost connection."""
+    messages: list[Json] = field(default_factory=list)
+    error: Exception | None = None
 
 
 class Normalizer:
@@ -47,7 +62,6 @@ class Normalizer:
         self._data_types = _checked(data_types, self._exchange.name, self._exchange.data_types)
         self._realtime = realtime
         self._with_disconnects = with_disconnects
-        self._decode = self._exchange.decode or orjson.loads
         self._at_us = int(at.astimezone(UTC).timestamp() * 1_000_000) if isinstance(at, datetime) else at
         # None between a lost connection and the next message, whose date picks the new mappers.
         self._mappers: list[Mapper] | None = make_mappers(self._exchange, self._data_types, self._at_us, realtime)
@@ -64,35 +78,56 @@ class Normalizer:
         mappers = self._mappers or make_mappers(self._exchange, self._data_types, self._at_us, self._realtime)
         return merge_filters(item for mapper in mappers for item in mapper.filters(symbols))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_exchange": self._exchange.name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._exchange = exchange_named(state["_exchange"])
+
     def feed(self, local_timestamp: bytes, raw: bytes) -> list[Message]:
         """The normalized messages of one raw message; raises NormalizeError, which holds what was emitted before it."""
-        return self.feed_lines([local_timestamp + b" " + raw])
+        clock = local_timestamp.decode()
+        decoded = Decoded([local_timestamp], [clock[:26] + "Z" if len(clock) == _RECORDED_LENGTH else clock])
+        try:
+            decoded.messages.append((self._exchange.decode or orjson.loads)(raw))
+        except Exception as error:
+            decoded.error = error
+        return self.feed_decoded(decoded)
 
-    def feed_lines(self, lines: Iterable[bytes]) -> list[Message]:
+    def feed_lines(self, lines: Sequence[bytes]) -> list[Message]:
         """The normalized messages of recorded lines; an empty line is a lost connection."""
         out: list[Message] = []
+        for start in range(0, len(lines), _LINES_DECODED):
+            self.feed_decoded(decode_lines(lines[start : start + _LINES_DECODED], self._exchange.decode), out)
+        return out
+
+    def feed_decoded(self, decoded: Decoded, out: list[Message] | None = None) -> list[Message]:
+        """The normalized messages of what was decoded, appended to `out`."""
+        out = [] if out is None else out
         extend = out.extend
-        decode = self._decode
         mappers = self._mappers
         calls = _calls(mappers)
         last = self._last
         line = b""
         try:
-            for line in lines:
-                if not line:
+            for line, clock, message in zip(decoded.lines, decoded.clocks, decoded.messages, strict=False):  # noqa: B007 - errors name it
+                if clock is None:
                     self._last = last
                     extend(self.disconnect())
                     mappers = None
                     continue
-                clock, _, raw = line.partition(b" ")
-                last = clock[:26].decode() + "Z" if len(clock) == _RECORDED_LENGTH else clock.decode()
-                message = decode(raw)
+                last = clock
                 if mappers is None:
                     mappers = self._reconnect(last)
                     calls = _calls(mappers)
                 for accepts, to_messages in calls:
                     if accepts(message):
                         extend(to_messages(message, last))
+            if decoded.error is not None:
+                line = decoded.lines[len(decoded.messages)]
+                last = decoded.clocks[len(decoded.messages)]
+                raise decoded.error
         except Exception as error:
             raise _normalize_error(self._exchange.name, line, error, out) from error
         finally:
@@ -110,6 +145,22 @@ class Normalizer:
         at_us = self._at_us if self._realtime else parse_timestamp_us(local_timestamp)
         self._mappers = make_mappers(self._exchange, self._data_types, at_us, self._realtime)
         return self._mappers
+
+
+def decode_lines(lines: Sequence[bytes], decoder: Decoder | None = None) -> Decoded:
+    """Recorded lines, parsed: what needs no state, and so can be done before the lines in front of them are known."""
+    decode = decoder or orjson.loads
+    clocks = [line[:26].decode() + "Z" if line else None for line in lines]
+    try:
+        return Decoded(lines, clocks, [decode(line[29:]) if line else None for line in lines])
+    except Exception:
+        decoded = Decoded(lines, clocks)
+    try:
+        for line in lines:
+            decoded.messages.append(decode(line[29:]) if line else None)
+    except Exception as error:
+        decoded.error = error
+    return decoded
 
 
 def _calls(mappers: Sequence[Mapper] | None) -> list[tuple[Callable[[Json], bool], Callable[[Json, str], Iterable[Message]]]]:

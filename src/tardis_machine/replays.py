@@ -27,12 +27,12 @@ from .history.reader import lines_between, read_lines
 from .history.slice import Slice
 from .merger import combine
 from .messages import Disconnect, Message
-from .normalizer import Normalizer, symbol_filter
+from .normalizer import Decoded, Normalizer, decode_lines, symbol_filter
 from .request import NormalizedRequest, RawRequest, parse_normalized_request, parse_raw_request
 
-__all__ = ["LINES_IN_BATCH", "NormalizedReplay", "RawReplay", "Segment", "replay", "replay_normalized"]
+__all__ = ["LINES_IN_BATCH", "NormalizedReplay", "RawReplay", "Segment", "fetch_lines", "replay", "replay_normalized"]
 
-# Parse, map and encode stay in the processor's cache at this size, and a step stays short enough to be interrupted.
+# Large enough that a batch's costs vanish, small enough that the event loop is not held up.
 LINES_IN_BATCH = 1_000
 
 
@@ -72,7 +72,7 @@ class RawReplay:
 
 
 class NormalizedReplay:
-    """Normalized and computed messages of one request."""
+    """Normalized and computed messages of one request; can be pickled between two batches and go on elsewhere."""
 
     def __init__(self, request: NormalizedRequest, keep_disconnects: bool = False) -> None:
         self._request = request
@@ -99,13 +99,24 @@ class NormalizedReplay:
 
     def feed(self, segment: Segment, lines: list[bytes]) -> list[Message]:
         """The messages of a batch of lines."""
-        if segment is not self._segment:
+        return self._complete(self._normalizer_for(segment).feed_lines(lines_between(lines, segment.from_us, segment.to_us)))
+
+    def decode(self, segment: Segment, lines: list[bytes]) -> Decoded:
+        """What `feed` does first and needs no state for: `feed_decoded` does the rest, here or where the state is."""
+        return decode_lines(lines_between(lines, segment.from_us, segment.to_us), exchange_named(self._request.exchange).decode)
+
+    def feed_decoded(self, segment: Segment, decoded: Decoded) -> list[Message]:
+        """The messages of a batch of lines that were decoded."""
+        return self._complete(self._normalizer_for(segment).feed_decoded(decoded))
+
+    def _normalizer_for(self, segment: Segment) -> Normalizer:
+        if self._normalizer is None or segment != self._segment:
             self._segment = segment
             self._normalizer = self._make_normalizer(segment.from_us)
             self._symbols = symbol_filter(self._request.symbols, segment.filters)
-        assert self._normalizer is not None
-        lines = lines_between(lines, segment.from_us, segment.to_us)
-        messages = self._normalizer.feed_lines(lines)
+        return self._normalizer
+
+    def _complete(self, messages: list[Message]) -> list[Message]:
         symbols = self._symbols
         if symbols is not None:
             messages = [m for m in messages if isinstance(m, Disconnect) or m.symbol in symbols]  # type: ignore[union-attr]
@@ -140,9 +151,10 @@ async def fetch_slices(
                 yield segment, piece
 
 
-async def _batches_of_lines(
+async def fetch_lines(
     client: HistoryClient, request: RawRequest | NormalizedRequest, segments: Sequence[Segment]
 ) -> AsyncGenerator[tuple[Segment, list[bytes]], None]:
+    """The recorded lines of a request in time order, in batches, each with its segment; what is damaged is fetched anew."""
     slices = fetch_slices(client, request, segments)
     async with aclosing(slices):
         async for segment, piece in slices:
@@ -194,7 +206,7 @@ async def replay(
     decode = exchange_named(exchange).decode or orjson.loads
     steps = RawReplay(request)
     async with _client(api_url, api_key, cache_dir) as client:
-        source = _batches_of_lines(client, request, steps.segments())
+        source = fetch_lines(client, request, steps.segments())
         async with aclosing(source):
             async for segment, lines in source:
                 if kept := steps.feed(segment, lines):
@@ -206,7 +218,7 @@ async def _replay_one(
 ) -> AsyncGenerator[list[Message], None]:
     steps = NormalizedReplay(request)
     async with _client(api_url, api_key, cache_dir) as client:
-        source = _batches_of_lines(client, request, steps.segments())
+        source = fetch_lines(client, request, steps.segments())
         async with aclosing(source):
             async for segment, lines in source:
                 if messages := steps.feed(segment, lines):

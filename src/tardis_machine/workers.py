@@ -9,45 +9,49 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import pickle
 import select
-import signal
 import socket
-import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import count
-from struct import Struct
 from typing import Any
 
-from .errors import WorkerError
+from msgspec import structs
+
+from .errors import SliceError, WorkerError
 from .history.client import HistoryClient
-from .job import SLICE_WINDOW, Chunk, Done, Events, Failed, Job, JobSpec, Output, SliceDamaged, SliceDone, to_failed
+from .job import Job, make_job
+from .job.child import ChildProcess, take_commands, to_frame
+from .job.contract import (
+    Chunk,
+    Done,
+    Events,
+    Failed,
+    JobSpec,
+    Output,
+    SliceDamaged,
+    SliceOpened,
+    TurnDone,
+    to_failed,
+)
+from .job.slices import SLICE_WINDOW
 from .replays import NormalizedReplay, RawReplay, Segment, fetch_slices
-from .request import RawRequest
+from .request import NormalizedRequest, RawRequest
 from .telemetry import get_logger
 
 __all__ = ["WorkerPool"]
 
 log = get_logger("workers")
 
-# job, kind, payload bytes
-_HEADER = Struct("<QBI")
-_KIND_PICKLED, _KIND_CHUNK = 0, 1
-# messages, stream; the data follows
-_CHUNK = Struct("<IH")
-_SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
 # A process that lives shorter died of its own start: the next one waits, so that a fault does not take the machine.
 _LEAST_LIFE_S = 1.0
 # How long a request waits for the replacement of the only process.
 _REPLACEMENT_TIMEOUT_S = 10.0
 # How long a process may take to notice that the server hung up.
 _END_TIMEOUT_S = 5.0
-# A program of its own, not a fork: it must not inherit sockets, and must start from any script, guarded or not.
-_START = "import sys; sys.path[:] = {path!r}; from tardis_machine.workers import main; main()"
 
 
 class Jobs:
@@ -67,7 +71,7 @@ class Jobs:
         """Starts a job, cancels one, or calls one by the name of its method."""
         if name == "start":
             try:
-                self._jobs[number] = Job(arguments)
+                self._jobs[number] = make_job(arguments)
             except Exception as error:
                 self._stillborn.append((number, to_failed(error)))
         elif name == "cancel":
@@ -108,32 +112,10 @@ def serve(connection: socket.socket) -> None:
             if not data:
                 return
             received += data
-            for job, (name, arguments) in _take_commands(received):
+            for job, (name, arguments) in take_commands(received):
                 jobs.obey(job, name, arguments)
         for job, output in jobs.step():
-            connection.sendall(_to_frame(job, output))
-
-
-def _to_frame(job: int, output: Output) -> bytes:
-    if isinstance(output, Chunk):
-        head = _HEADER.pack(job, _KIND_CHUNK, len(output.data) + _CHUNK.size) + _CHUNK.pack(output.messages, output.stream)
-        return head + output.data
-    payload = pickle.dumps(output, pickle.HIGHEST_PROTOCOL)
-    return _HEADER.pack(job, _KIND_PICKLED, len(payload)) + payload
-
-
-def _take_commands(received: bytearray) -> list[tuple[int, tuple[str, Any]]]:
-    commands = []
-    start = 0
-    while len(received) - start >= _HEADER.size:
-        job, _, size = _HEADER.unpack_from(received, start)
-        end = start + _HEADER.size + size
-        if end > len(received):
-            break
-        commands.append((job, pickle.loads(received[start + _HEADER.size : end])))  # noqa: S301 - from our own parent process
-        start = end
-    del received[:start]
-    return commands
+            connection.sendall(to_frame(job, output))
 
 
 def main() -> None:
@@ -146,123 +128,64 @@ def main() -> None:
 
 
 class _Outputs:
-    """What a job sent and nobody has taken yet; bounded by the job's own window."""
+    """What the workers of one job sent and nobody has taken yet, in the order of their turns; bounded by the job's own window."""
 
-    def __init__(self) -> None:
-        self._items: deque[Output] = deque()
+    def __init__(self, executors: Sequence[ChildProcess | _InProcess], job: int) -> None:
+        self._executors = executors
+        self._job = job
+        # What is told of slices, one for each request; set before there is anything to tell.
+        self.feeders: Sequence[_Feeder] = ()
+        self._queues: list[deque[Output]] = [deque() for _ in executors]
+        # Whose turn it is.
+        self._place = 0
+        # What ends the job although no worker said so.
+        self._failure: Failed | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    def put(self, output: Output) -> None:
-        self._items.append(output)
+    def put(self, place: int, output: Output) -> None:
+        # What is about slices waits for no turn: whose turn it is may be waiting for a slice.
+        if isinstance(output, SliceOpened):
+            self.feeders[output.stream].opened(place, output)
+        elif isinstance(output, SliceDamaged):
+            self.feeders[output.stream].damaged(place, output)
+        else:
+            self._queues[place].append(output)
+            self._wake()
+
+    def fail(self, failure: Failed) -> None:
+        """Something outside of the workers' own account went wrong."""
+        self._failure = self._failure or failure
+        self._wake()
+
+    def pass_on(self, place: int, state: bytes | bytearray) -> None:
+        """What one worker leaves goes to the next at once, whatever else of it waits here."""
+        self._executors[(place + 1) % len(self._executors)].command(self._job, "take_baton", (bytes(state),))
+
+    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def get(self) -> Output:
-        while not self._items:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        return self._items.popleft()
-
-
-@contextlib.contextmanager
-def _blocked_signals() -> Iterator[None]:
-    """What is started here never hears SIGINT or SIGTERM, from its first moment on: a terminal or a service manager may signal every
-    process at once, but when a worker ends is the server's decision. A blocked signal is inherited, a handler would come too late."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class _Process(asyncio.BufferedProtocol):
-    """The server's end of one worker process."""
-
-    def __init__(self) -> None:
-        self.jobs: dict[int, _Outputs] = {}
-        self._transport: asyncio.WriteTransport | None = None
-        # What is being received, straight into the buffer it stays in: a header, then the payload that it announces.
-        self._header: tuple[int, int] | None = None
-        self._buffer = bytearray(_HEADER.size)
-        self._filled = 0
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                end.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER_BYTES)
-        self._socket = ours
-        with theirs, _blocked_signals():
-            self.process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-c", _START.format(path=sys.path), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                process_group=0,  # a signal to the server's group is the server's to answer; workers end with their socket
-            )
-        # Set when the process is gone.
-        self.gone = asyncio.Event()
-
-    async def open(self) -> None:
-        await asyncio.get_running_loop().create_connection(lambda: self, sock=self._socket)
-
-    def command(self, job: int, name: str, arguments: Any) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            payload = pickle.dumps((name, arguments), pickle.HIGHEST_PROTOCOL)
-            self._transport.write(_HEADER.pack(job, _KIND_PICKLED, len(payload)) + payload)
-
-    def close(self) -> None:
-        """Hangs up, which ends the worker; what is under way either way is lost."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    async def wait(self, timeout_s: float) -> int:
-        """Its exit code; a process that does not end in time is killed."""
-        try:
-            return await asyncio.to_thread(self.process.wait, timeout_s)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return await asyncio.to_thread(self.process.wait)
-
-    # asyncio.BufferedProtocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self._buffer)[self._filled :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._filled += nbytes
-        if self._filled < len(self._buffer):
-            return
-        received = self._buffer
-        if self._header is None:
-            job, kind, size = _HEADER.unpack(received)
-            self._header = (job, kind)
-        else:
-            self._take(*self._header, received)
-            self._header, size = None, _HEADER.size
-        self._buffer, self._filled = bytearray(size), 0
-
-    def _take(self, job: int, kind: int, payload: bytearray) -> None:
-        outputs = self.jobs.get(job)
-        if outputs is None:
-            return  # cancelled while this was on its way
-        if kind == _KIND_CHUNK:
-            messages, stream = _CHUNK.unpack_from(payload)
-            outputs.put(Chunk(memoryview(payload)[_CHUNK.size :], messages, stream))
-        else:
-            outputs.put(pickle.loads(payload))  # noqa: S301 - from our own worker
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        for outputs in self.jobs.values():
-            outputs.put(Failed(WorkerError("the worker process that served this request died")))
-        self.gone.set()
+    async def get(self) -> tuple[int, Output]:
+        """The next output, and which worker it is of."""
+        while True:
+            queue = self._queues[self._place]
+            if queue:
+                output = queue.popleft()
+                if not isinstance(output, TurnDone):
+                    return self._place, output
+                self._place = (self._place + 1) % len(self._queues)
+            elif self._failure is not None:
+                return self._place, self._failure
+            else:
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
 
 
 class _InProcess:
     """Runs jobs on the event loop itself: `--workers 0`, for debugging."""
 
     def __init__(self) -> None:
-        self.jobs: dict[int, _Outputs] = {}
+        self.jobs: dict[int, tuple[_Outputs, int]] = {}
         self._running = Jobs()
         self._scheduled = False
 
@@ -279,7 +202,8 @@ class _InProcess:
         self._scheduled = False
         for job, output in self._running.step():
             if job in self.jobs:
-                self.jobs[job].put(output)
+                outputs, place = self.jobs[job]
+                outputs.put(place, output)
         self._schedule()
 
 
@@ -288,7 +212,7 @@ class WorkerPool:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._executors: list[_Process | _InProcess] = []
+        self._executors: list[ChildProcess | _InProcess] = []
         self._watchers: set[asyncio.Task[None]] = set()
         self._numbers = count(1)
         # Set while there is a process to run a job in.
@@ -304,7 +228,7 @@ class WorkerPool:
             await self._start_process()
 
     async def _start_process(self) -> None:
-        process = _Process()
+        process = ChildProcess(__name__)
         await process.open()
         self._executors.append(process)
         self._available.set()
@@ -312,7 +236,7 @@ class WorkerPool:
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
 
-    async def _watch(self, process: _Process) -> None:
+    async def _watch(self, process: ChildProcess) -> None:
         """Replaces a process that dies; while it can't be, it is tried again."""
         began = time.monotonic()
         await process.gone.wait()
@@ -336,36 +260,42 @@ class WorkerPool:
         """Ends the processes; jobs that still run fail."""
         self._stopping.set()
         for executor in self._executors:
-            if isinstance(executor, _Process):
+            if isinstance(executor, ChildProcess):
                 executor.close()
         await asyncio.gather(*self._watchers)
 
     @property
     def pids(self) -> list[int]:
         """The processes in use."""
-        return [executor.process.pid for executor in self._executors if isinstance(executor, _Process)]
+        return [executor.process.pid for executor in self._executors if isinstance(executor, ChildProcess)]
+
+    def _choose(self, spec: JobSpec) -> list[ChildProcess | _InProcess]:
+        """The least busy worker, and another to take turns with where one is idle and the job is of a kind that gains by it."""
+        first, *others = sorted(self._executors, key=lambda candidate: len(candidate.jobs))
+        return [first, *(other for other in others[:1] if spec.takes_turns and not other.jobs)]
 
     async def run(self, client: HistoryClient, spec: JobSpec) -> AsyncGenerator[Chunk | Events, None]:
         """Runs a job: fetches what it needs, and yields what it makes. Leaving early cancels it and frees what it held."""
         if not await _happens_within(self._available, _REPLACEMENT_TIMEOUT_S):
             raise WorkerError("no worker process is running")
-        executor = min(self._executors, key=lambda candidate: len(candidate.jobs))
+        executors = self._choose(spec)
         job = next(self._numbers)
-        outputs = executor.jobs[job] = _Outputs()
-        executor.command(job, "start", spec)
-        feeders = [_Feeder(client, executor, job, outputs, index, spec) for index in range(len(spec.requests))]
+        outputs = _Outputs(executors, job)
+        for place, executor in enumerate(executors):
+            executor.jobs[job] = outputs, place
+            executor.command(job, "start", structs.replace(spec, place=place, places=len(executors)))
+        requests: Sequence[RawRequest | NormalizedRequest] = spec.requests
+        outputs.feeders = feeders = [
+            _Feeder(client, executors, job, outputs, stream, request) for stream, request in enumerate(requests)
+        ]
         try:
             while True:
-                output = await outputs.get()
+                place, output = await outputs.get()
                 if isinstance(output, Chunk):
                     yield output
-                    executor.command(job, "grant", (1,))
+                    executors[place].command(job, "grant", (1,))
                 elif isinstance(output, Events):
                     yield output
-                elif isinstance(output, SliceDone):
-                    feeders[output.stream].slice_done()
-                elif isinstance(output, SliceDamaged):
-                    feeders[output.stream].replace(output)
                 elif isinstance(output, Failed):
                     if output.traceback:
                         log.error("a request met an internal error", error=str(output.error), traceback=output.traceback)
@@ -373,33 +303,46 @@ class WorkerPool:
                 else:
                     return
         finally:
-            del executor.jobs[job]
-            executor.command(job, "cancel", ())
+            for executor in executors:
+                del executor.jobs[job]
+                executor.command(job, "cancel", ())
             # All are cancelled before anything is waited for: this task itself may be cancelled while it waits.
             fetching = [task for feeder in feeders for task in feeder.cancel()]
             await asyncio.gather(*fetching, return_exceptions=True)
 
 
 class _Feeder:
-    """Fetches the slices of one request of a job and hands them to its worker, only a few ahead of it."""
+    """Fetches the slices of one request of a job and hands them to its workers, only a few ahead of them.
+
+    Whoever is first to take turns gets each slice first; the next one gets what the first could open, so that both read the same.
+    """
 
     def __init__(
-        self, client: HistoryClient, executor: _Process | _InProcess, job: int, outputs: _Outputs, stream: int, spec: JobSpec
+        self,
+        client: HistoryClient,
+        executors: Sequence[ChildProcess | _InProcess],
+        job: int,
+        outputs: _Outputs,
+        stream: int,
+        request: RawRequest | NormalizedRequest,
     ) -> None:
         self._client = client
-        self._executor = executor
+        self._executors = executors
         self._job = job
         self._outputs = outputs
         self._stream = stream
-        self._request = spec.requests[stream]
+        self._request = request
         self._window = asyncio.Semaphore(SLICE_WINDOW)
+        # Slices that the first worker has not opened yet, and whether there will be more.
+        self._unopened = 0
+        self._ended = False
         self._tasks = {asyncio.create_task(self._guarded(self._feed()))}
 
     async def _guarded(self, work: Awaitable[None]) -> None:
         try:
             await work
         except Exception as error:
-            self._outputs.put(to_failed(error))
+            self._outputs.fail(to_failed(error))
 
     async def _feed(self) -> None:
         request = self._request
@@ -409,23 +352,42 @@ class _Feeder:
         async with aclosing(slices):
             await self._window.acquire()
             async for segment, piece in slices:
-                self._executor.command(self._job, "add_slice", (self._stream, segments.index(segment), piece))
+                self._unopened += 1
+                self._command(0, "add_slice", segments.index(segment), piece)
                 await self._window.acquire()
-        self._executor.command(self._job, "end_input", (self._stream,))
+        self._ended = True
+        self._command(0, "end_input")
+        self._end_others()
 
-    def slice_done(self) -> None:
-        """The worker used a slice up."""
-        self._window.release()
+    def _command(self, place: int, name: str, *arguments: Any) -> None:
+        self._executors[place].command(self._job, name, (self._stream, *arguments))
 
-    def replace(self, damaged: SliceDamaged) -> None:
-        """The worker could not read a slice: fetch it anew."""
-        log.warning("a cached slice is damaged and is fetched again", problem=damaged.problem)
-        task = asyncio.create_task(self._guarded(self._refetch(damaged)))
-        self._tasks.add(task)
+    def _end_others(self) -> None:
+        if self._ended and not self._unopened:
+            for place in range(1, len(self._executors)):
+                self._command(place, "end_input")
+
+    def opened(self, place: int, slice_opened: SliceOpened) -> None:
+        """A worker could read a slice: the next one may have it; where there is none, it was used by all."""
+        if place + 1 < len(self._executors):
+            self._command(place + 1, "add_slice", slice_opened.segment, slice_opened.piece)
+        else:
+            self._window.release()
+        if place == 0 and slice_opened.is_whole:
+            self._unopened -= 1
+            self._end_others()
+
+    def damaged(self, place: int, slice_damaged: SliceDamaged) -> None:
+        """A worker could not read a slice: fetch it anew."""
+        if place > 0:
+            self._outputs.fail(Failed(SliceError(f"{slice_damaged.problem}; it was whole a moment before")))
+            return
+        log.warning("a cached slice is damaged and is fetched again", problem=slice_damaged.problem)
+        self._tasks.add(asyncio.create_task(self._guarded(self._refetch(slice_damaged))))
 
     async def _refetch(self, damaged: SliceDamaged) -> None:
         pieces = await self._client.refetch(damaged.piece, api_key=self._request.api_key)
-        self._executor.command(self._job, "replace_slice", (self._stream, damaged.segment, pieces))
+        self._command(0, "replace_slice", damaged.segment, pieces)
 
     def cancel(self) -> set[asyncio.Task[None]]:
         """Ends fetching; when the tasks returned are over, its files and connections are free."""

@@ -81,6 +81,8 @@ class BookSnapshots(Computable):
 
     def begin(self) -> Computation:
         """A book that waits for its first snapshot."""
+        if self.depth == 1 and not self.interval and self.grouping is None:
+            return _BestSampler(self)
         return _Sampler(self)
 
 
@@ -254,3 +256,38 @@ class _Sampler(Computation):
             timestamp,
             message.local_timestamp,
         )
+
+
+class _BestSampler(Computation):
+    """What `_Sampler` tells of the best level alone at every change, which is a quote: most are asked for, so it has a short way."""
+
+    __slots__ = ("_ask", "_asked", "_bid", "_book")
+
+    def __init__(self, asked: BookSnapshots) -> None:
+        self._asked = asked
+        self._book = OrderBook(asked.remove_crossed)
+        # What was told last.
+        self._bid = self._ask = _EMPTY
+
+    def update(self, message: BookChange, out: list[Message]) -> None:
+        """Takes the change, and tells the best levels if it changed them."""
+        book = self._book
+        book.update(message)
+        bid, ask = book.best_bid or _EMPTY, book.best_ask or _EMPTY
+        if bid != self._bid or ask != self._ask:
+            self._bid, self._ask = bid, ask
+            asked = self._asked
+            out.append(
+                BookSnapshot(
+                    message.symbol,
+                    message.exchange,
+                    asked.name,
+                    1,
+                    0,
+                    UNSET,
+                    [bid],
+                    [ask],
+                    message.timestamp,
+                    message.local_timestamp,
+                )
+            )
