@@ -6,7 +6,8 @@ A new bus brings one subclass of this, and one class `TestItsName(BusConformance
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -15,12 +16,16 @@ import msgspec
 from tardis_machine.eventbus import plan_bus
 from tardis_machine.eventbus.publisher import BusPlan
 from tardis_machine.settings import from_keywords
+from tardis_machine.settings.buses import bus_options
 
-Fault = Literal["gone", "restart", "hang", "cut", "partial"]
+Fault = Literal["gone", "restart", "hang", "cut", "partial", "throttle", "error", "some", "expired"]
 ALL_FAULTS: tuple[Fault, ...] = ("gone", "restart", "hang", "cut", "partial")
 """gone: not there, then there again. restart: killed and started anew, keeping what it confirmed. hang: there, but answers nothing,
 for longer than the bus waits. cut: connections break, the service stays. partial: it refuses what goes to the destination that was
-made last, and takes the rest."""
+made last, and takes the rest.
+
+Beside these, which every service has or can't have, there are those that some answer with: throttle: too much at once. error: it
+is broken inside. some: of a call it refuses some records. expired: credentials are no longer good."""
 
 
 class Delivered(msgspec.Struct):
@@ -49,8 +54,14 @@ class BusUnderTest(ABC):
     """What can be done to its service."""
     cannot: ClassVar[Mapping[Fault, str]]
     """What can't, and why."""
+    own_faults: ClassVar[Sequence[Fault]] = ()
+    """What it can answer with instead of working; the fault run injects these too."""
     carries_key: ClassVar[bool] = True
     """Whether a consumer sees the key."""
+    key_option: ClassVar[str] = "key-template"
+    """The option that makes it."""
+    burst: ClassVar[int] = 60
+    """How many messages come at once while a fault lasts; fewer where the service is a slow one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,6 +69,10 @@ class BusUnderTest(ABC):
     @abstractmethod
     def keywords(self) -> dict[str, Any]:
         """The options that make it work, as `TardisMachine(kafka={…})` takes them; its base destination is there."""
+
+    def direct_keywords(self) -> dict[str, Any]:
+        """The same with nothing of the tests between the bus and its service, for benchmarks."""
+        return self.keywords()
 
     @abstractmethod
     def destination_option(self) -> tuple[str, str]:
@@ -70,6 +85,10 @@ class BusUnderTest(ABC):
     @abstractmethod
     def read_back(self) -> list[Delivered]:
         """All records that the service has, those of one destination and key in the order of their arrival."""
+
+    def each_record(self) -> Iterator[Delivered]:
+        """The same one by one, for runs of more records than a list should hold."""
+        yield from self.read_back()
 
     @abstractmethod
     def inject(self, fault: Fault) -> None:
@@ -98,3 +117,20 @@ class BusUnderTest(ABC):
         }
         settings = from_keywords({self.prefix: given}, {})
         return plan_bus(self.prefix, settings.for_bus(self.prefix))
+
+    def flags(self, **keywords: Any) -> list[str]:
+        """The bus with further options, for a command line."""
+        by_name = {name: option for option in bus_options(self.prefix) for name in option.names}
+        flags = []
+        for keyword, value in (self.keywords() | keywords).items():
+            option = by_name[f"{self.prefix}-{keyword.replace('_', '-')}"]
+            flags.append(f"{option.flag}={option.text_of(value)}")
+        return flags
+
+
+def load_bus(prefix: str) -> type[BusUnderTest]:
+    """The class that `tests.contract.buses.<prefix>` has for it."""
+    module = import_module(f"tests.contract.buses.{prefix}")
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, BusUnderTest)]
+    [found] = [kind for kind in kinds if kind.__module__ == module.__name__ and kind.prefix == prefix]
+    return found

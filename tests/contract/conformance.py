@@ -152,7 +152,7 @@ class BusConformance:
     async def test_keys_and_headers(self, bus: BusUnderTest) -> None:
         options = {"static-headers": 'desk:delta,note:"a, b"', "meta-headers-prefix": "tm-"}
         if bus.carries_key:
-            options["key-template"] = "{{exchange}}/{{symbol}}/{{meta.request_id}}"
+            options[bus.key_option] = "{{exchange}}/{{symbol}}/{{meta.request_id}}"
         async with self.publisher(bus, **options) as publisher:
             await publisher.publish(Session("s-1").encode(sample_messages(48)))
             await publisher.close(30)
@@ -208,7 +208,7 @@ class BusConformance:
             Misconfiguration({"static-headers": "eventId:x"}, "'eventId'"),
         ]
         if bus.carries_key:
-            common.append(Misconfiguration({"key-template": "{{symbl}}"}, r"\{\{symbl\}\}"))
+            common.append(Misconfiguration({bus.key_option: "{{symbl}}"}, r"\{\{symbl\}\}"))
         for wrong in (*common, *bus.misconfigurations()):
             with pytest.raises((SettingsError, TerminalDeliveryError), match=wrong.says):
                 async with asyncio.timeout(60), self.publisher(bus, **wrong.keywords):
@@ -223,7 +223,7 @@ class BusConformance:
 
             async def publish(batches: int) -> None:
                 for _ in range(batches):
-                    await publisher.publish(session.encode(sample_messages(len(session.messages) + 60)[-60:]))
+                    await publisher.publish(session.encode(sample_messages(len(session.messages) + bus.burst)[-bus.burst :]))
                     await asyncio.sleep(0.02)
 
             await publish(10)

@@ -8,11 +8,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
 
-import duckdb
 import pyarrow.parquet
 import pytest
 
@@ -20,73 +18,20 @@ from tardis_machine.eventbus.contract import Record, Stream
 from tardis_machine.eventbus.file import FileBus, to_table
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.eventbus.routing import Router, Routing
-from tests.contract.bus_under_test import BusUnderTest, Delivered, Fault, Misconfiguration
+from tests.contract.bus_under_test import BusUnderTest
+from tests.contract.buses.file import FileUnderTest
 from tests.contract.conformance import BusConformance, pytest_generate_tests
 from tests.unit.eventbus.events import make_events, make_stream
 
 __all__ = ["pytest_generate_tests"]
 
 
-class FileBusUnderTest(BusUnderTest):
-    prefix = "file"
-    faults: ClassVar[Sequence[Fault]] = ("gone",)
-    cannot: ClassVar[dict[Fault, str]] = {
-        "restart": "a folder has no process",
-        "hang": "a folder answers or fails",
-        "cut": "a folder has no connections",
-        "partial": "a file is written as a whole",
-    }
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._disk = folder / "disk"
-        self._out = self._disk / "out"
-
-    def keywords(self) -> dict[str, Any]:
-        return {"dir": self._out}
-
-    def destination_option(self) -> tuple[str, str]:
-        return "dir-routing", "events"
-
-    def new_destination(self, name: str) -> str:
-        return name
-
-    def read_back(self) -> list[Delivered]:
-        """By DuckDB, which shares no code with pyarrow."""
-        if not list(self._out.glob("part-*.parquet")):
-            return []
-        query = f"""
-            SELECT destination, key, headers, value
-            FROM read_parquet('{self._out}/*.parquet', filename=true, file_row_number=true) ORDER BY filename, file_row_number
-        """
-        return [Delivered(*row) for row in duckdb.sql(query).fetchall()]
-
-    def inject(self, fault: Fault) -> None:
-        """What the folder is in goes, as a disk does that is no longer mounted, and nothing can be made there."""
-        if self._disk.exists():
-            self._disk.rename(self.folder / "away")
-        self._disk.write_text("no folder")
-
-    def heal(self) -> None:
-        self._disk.unlink()
-        if (self.folder / "away").exists():
-            (self.folder / "away").rename(self._disk)
-
-    def misconfigurations(self) -> Sequence[Misconfiguration]:
-        taken = self.folder / "taken"
-        taken.write_text("")
-        return [
-            Misconfiguration({"dir": taken}, "--file-dir takes a folder, and .*taken is none"),
-            Misconfiguration({"max-bytes": "10"}, "takes a size of 1024 bytes or more"),
-        ]
-
-
 class TestFileBus(BusConformance):
-    under_test = FileBusUnderTest
+    under_test = FileUnderTest
 
     @pytest.fixture
     def bus(self, tmp_path: Path) -> Iterator[BusUnderTest]:
-        under_test = FileBusUnderTest(tmp_path)
+        under_test = FileUnderTest(tmp_path)
         yield under_test
         under_test.close()
 
@@ -171,7 +116,7 @@ async def test_a_send_that_was_cancelled_leaves_no_file(tmp_path: Path) -> None:
 
 
 async def test_files_are_rotated_by_size_and_by_age(tmp_path: Path) -> None:
-    under_test = FileBusUnderTest(tmp_path)
+    under_test = FileUnderTest(tmp_path)
     plan = under_test.plan(**{"max-bytes": "100KiB", "max-batch-delay-ms": "50ms"})
     publisher = Publisher([plan], spool_dir=tmp_path / "spool")
     await publisher.start()

@@ -37,6 +37,7 @@ class KafkaServer(ServerProcess):
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(folder / "data"),
             "auto.create.topics.enable": "false",
             "offsets.topic.num.partitions": "1",
@@ -51,11 +52,26 @@ class KafkaServer(ServerProcess):
             **(properties or {}),
         }
 
+        # Users are part of the storage before the broker first starts: `SCRAM-SHA-256=[name=alice,password=…]`.
+        self.scram_users: list[str] = []
+
+    def add_listener(self, name: str, protocol: str = "PLAINTEXT", *, port: int = 0, advertised_port: int = 0) -> str:
+        """A further address, before the start; clients that come there are sent on to the advertised port. Returns that one."""
+        port = port or free_port()
+        advertised = f"127.0.0.1:{advertised_port or port}"
+        self.properties["listeners"] += f",{name}://127.0.0.1:{port}"
+        self.properties["advertised.listeners"] += f",{name}://{advertised}"
+        protocols = self.properties.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT")
+        self.properties["listener.security.protocol.map"] = f"{protocols},{name}:{protocol}"
+        return advertised
+
     def prepare(self) -> None:
         (self.folder / "log4j2.xml").write_text(LOGGING)
         (self.folder / "server.properties").write_text("".join(f"{name}={value}\n" for name, value in self.properties.items()))
+        users = [argument for user in self.scram_users for argument in ("--add-scram", user)]
+        tool = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", "server.properties", *users]
         formatted = subprocess.run(
-            [*self._java(), "kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", "server.properties"],
+            [*self._java(), *tool],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -73,7 +89,7 @@ class KafkaServer(ServerProcess):
 
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         try:
-            return len(admin.list_topics(timeout=1).brokers) == 1
+            return any(broker.port == self.port for broker in admin.list_topics(timeout=1).brokers.values())
         except KafkaException:
             return False
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,8 @@ STOP_TIMEOUT_S = 15.0
 PROBE_INTERVAL_S = 0.05
 # Has the kernel kill the server when the thread that started it is gone; becomes the server, so signals need not find their way.
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+# That thread: it lives as long as the run does, whichever thread asks for a server.
+_STARTER = ThreadPoolExecutor(1, thread_name_prefix="server-starter")
 
 
 class ServerMissingError(Exception):
@@ -104,19 +107,20 @@ class ServerProcess(AbstractContextManager["ServerProcess"], ABC):
         """Whether the server serves; OSError means no. Must not wait for long."""
 
     def start(self) -> Self:
-        """Returns when the server answers. The calling thread must outlive the server, which ends with it."""
+        """Returns when the server answers."""
         if not self.folder.exists():
             self.folder.mkdir(parents=True)
             self.prepare()
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = _STARTER.submit(
+                subprocess.Popen,
                 [*DIE_WITH_PARENT, *self.command()],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for the test run, which then stops its servers
-            )
+            ).result()
         self._wait_until_it_answers()
         return self
 
