@@ -22,6 +22,7 @@ from tardis_machine.settings import Settings
 from tardis_machine.settings.commands import COMMANDS
 
 PROGRAM = [sys.executable, "-m", "tardis_machine"]
+LAKE_COMMANDS = " or ".join(name.partition(" ")[2] for name in COMMANDS if name.startswith("lake "))
 TWO_PROBLEMS = (
     "error: --host got '', but takes a line of text that is not empty\n"
     "error: --port got 'x', but takes a whole number from 0 to 65534\n"
@@ -78,7 +79,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["servee"], "error: 'servee' is not a command: did you mean 'serve'?\n"),
         (["nonsense"], f"error: 'nonsense' is not a command: it takes {', '.join(COMMANDS)}\n"),
-        (["lake"], "error: 'lake' takes a command: ingest or sql\n"),
+        (["lake"], f"error: 'lake' takes a command: {LAKE_COMMANDS}\n"),
         (["lake", "sqll"], "error: 'lake sqll' is not a command: did you mean 'lake sql'?\n"),
         (["lake", "sql"], "error: QUERY is not given, and takes a query\n"),
         (["nonsense", "--help"], f"error: 'nonsense' is not a command: it takes {', '.join(COMMANDS)}\n"),

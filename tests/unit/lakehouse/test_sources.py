@@ -1,0 +1,143 @@
+"""What sources do without a server: offsets, counts, options, names of checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tardis_machine.errors import LakeError, TransientDeliveryError
+from tardis_machine.lakehouse.sources import COLUMNS, SOURCES, kafka, load_source, sqs
+from tardis_machine.lakehouse.sources.lanes import (
+    DDL,
+    SCHEMA,
+    Columns,
+    Mark,
+    _within,
+    count_between,
+    identity_of,
+    patiently,
+    to_marks,
+    to_offset,
+)
+from tardis_machine.settings import from_keywords
+
+
+def offset(**marks: Mark) -> dict[str, Any]:
+    return to_offset(marks)
+
+
+def test_a_batch_has_as_many_rows_as_its_marks_say() -> None:
+    first = offset(a=Mark(at="5", read=5, began=2))
+    second = offset(a=Mark(at="9", read=9, began=2), b=Mark(at="3", read=3, began=0))
+    assert count_between({}, first) == 3
+    assert count_between(first, second) == 4 + 3
+    assert count_between(second, second) == 0
+    assert to_offset(to_marks(second)) == second
+
+
+def test_nobody_counts_across_a_lane_that_was_made_anew() -> None:
+    before = offset(a=Mark(at="9", read=9, began=0))
+    torn = offset(a=Mark(at="2", read=2, began=0, torn=1))
+    later = offset(a=Mark(at="4", read=4, began=0, torn=1))
+    assert count_between(before, torn) is None
+    assert count_between(torn, later) == 2
+
+
+def test_a_job_that_ends_does_not_go_past_what_was_there_when_it_began() -> None:
+    target = {"a": Mark(at="5", read=5, began=0)}
+    further = {"a": Mark(at="7", read=7, began=0), "new": Mark(at="1", read=1, began=0)}
+    assert _within(further, target) == target
+    assert _within(further, None) == further
+
+
+def test_columns_are_those_that_bronze_takes() -> None:
+    records = Columns()
+    records.add(None, b"\0", [("a", "1"), ("b", "2")], position="p", time_us=1, destination="d")
+    records.add("k", None, (), position="q", time_us=2, destination="d")
+    batch = records.to_batch()
+    assert batch.schema == SCHEMA
+    assert (
+        tuple(batch.schema.names) == COLUMNS == tuple(word.split()[0] for word in DDL.replace("STRING, STRING", "").split(", "))
+    )
+    assert batch.column("headers").to_pylist() == [[("a", "1"), ("b", "2")], []]
+
+
+def test_an_identity_has_no_password() -> None:
+    options = {"url": "redis://user:hunter2@host", "stream": "events", "password": "hunter2"}
+    assert "hunter2" not in identity_of(options, "url", "stream")
+    assert identity_of(options, "url", "stream") != identity_of({**options, "stream": "other"}, "url", "stream")
+
+
+async def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tardis_machine.lakehouse.sources.lanes.PATIENCE_S", 0.2)
+    calls = []
+
+    async def fail_twice() -> str:
+        calls.append(1)
+        if len(calls) < 3:
+            raise TransientDeliveryError("away")
+        return "here"
+
+    async def fail() -> None:
+        raise TransientDeliveryError("away")
+
+    async def reset() -> None:
+        calls.append(1)
+
+    assert await patiently("redis", fail_twice, reset) == "here"
+    with pytest.raises(LakeError, match=r"The redis source gave up after 0\.2 s: away"):
+        await patiently("redis", fail, reset)
+
+
+def test_every_source_can_be_loaded_and_others_are_named() -> None:
+    for name in SOURCES:
+        assert load_source(name).read_stream
+    with pytest.raises(LakeError, match="--from: there is no source 'rabbit', only files, kafka, redis"):
+        load_source("rabbit")
+
+
+def kafka_options(**keywords: Any) -> dict[str, str]:
+    given = {"brokers": ["a:9092", "b:9092"], "topic": "events", **keywords}
+    return kafka.to_spark_options(from_keywords({"kafka": given}, {}).for_bus("kafka"))
+
+
+def test_kafka_is_read_with_the_settings_it_is_written_with(tmp_path: Path) -> None:
+    plain = kafka_options(**{"topic-routing": "trade:trades"})
+    assert (plain["kafka.bootstrap.servers"], plain["subscribe"]) == ("a:9092,b:9092", "events,trades")
+    assert (plain["kafka.security.protocol"], plain["startingOffsets"]) == ("PLAINTEXT", "earliest")
+
+    login = kafka_options(**{"sasl-mechanism": "scram-512", "sasl-username": "u", "sasl-password": 'a"b\\c', "ssl": True})
+    assert login["kafka.security.protocol"] == "SASL_SSL"
+    assert login["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
+    assert login["kafka.sasl.jaas.config"].endswith('ScramLoginModule required username="u" password="a\\"b\\\\c";')
+
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text(f"PEM {name}")
+    files = {f"ssl-{name}": tmp_path / name for name in ("ca", "cert", "key")}
+    encrypted = kafka_options(**files)
+    assert encrypted["kafka.security.protocol"] == "SSL"
+    assert encrypted["kafka.ssl.truststore.certificates"] == "PEM ca"
+    assert (encrypted["kafka.ssl.keystore.certificate.chain"], encrypted["kafka.ssl.keystore.key"]) == ("PEM cert", "PEM key")
+
+
+def test_offsets_of_kafka_are_counted_over_all_partitions() -> None:
+    start = {"events": {"0": 10, "1": 5}}
+    end = {"events": {"0": 12, "1": 5, "2": 4}, "trades": {"0": 1}}
+    assert kafka.expected_rows(start, end) == 2 + 4 + 1
+
+
+def test_messages_of_sqs_wait_in_the_lake_unless_it_is_elsewhere() -> None:
+    class Settings:
+        landing_dir = None
+        lake = "s3a://bucket/lake"
+
+        def for_bus(self, _: str) -> dict[str, Any]:
+            return {"queue_url": "http://host/queue", "routing": None}
+
+    with pytest.raises(LakeError, match="--landing-dir: is needed where the lake is not in a folder"):
+        sqs._landing_folder(Settings())
+    settings = Settings()
+    settings.lake = "/srv/lake"
+    assert str(sqs._landing_folder(settings)).startswith("/srv/lake/_landing/sqs-")
