@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import takewhile
 
-from .errors import TardisMachineError, UsageError
+from .errors import MissingExtraError, TardisMachineError, UsageError
 from .settings import Settings, resolve
 from .settings.commands import COMMANDS, Command
 
@@ -98,13 +98,23 @@ def _execute(command: Command, settings: Settings) -> int:
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             raise
-        is_expected = isinstance(error, TardisMachineError)
+        failure = _missing_extra(command, error) or error
+        is_expected = isinstance(failure, TardisMachineError)
         if settings.debug or not is_expected:
             import traceback
 
-            print(telemetry.redact("".join(traceback.format_exception(error))), end="", file=sys.stderr)
-        _complain(telemetry.redact(str(error) if is_expected else f"{type(error).__name__}: {error}"))
-        return 2 if isinstance(error, UsageError) else 1
+            print(telemetry.redact("".join(traceback.format_exception(failure))), end="", file=sys.stderr)
+        _complain(telemetry.redact(str(failure) if is_expected else f"{type(failure).__name__}: {failure}"))
+        return 2 if isinstance(failure, UsageError) else 1
+
+
+def _missing_extra(command: Command, error: Exception) -> MissingExtraError | None:
+    """What a module that is not there means for a command that needs an extra."""
+    if not command.extra or not isinstance(error, ModuleNotFoundError) or (error.name or "").startswith("tardis_machine"):
+        return None
+    missing = MissingExtraError(f"'{command.name}'", command.extra)
+    missing.__cause__ = error
+    return missing
 
 
 def _nobody_reads() -> bool:

@@ -7,14 +7,17 @@ import json
 from collections.abc import AsyncIterator
 from itertools import product
 from pathlib import Path
+from typing import cast
 
 import aiohttp
 import pytest
 import pytest_asyncio
 
 from tardis_machine import TardisMachine
+from tardis_machine.app import _application
 from tardis_machine.errors import SettingsError
 from tardis_machine.sample.history_api import SampleHistoryApi
+from tardis_machine.server.session import Machine
 from tests.integration.machine import DAY, Client, options, running_machine
 from tests.integration.raw_client import body_of, connected, http_get, http_post, status_of, ws_get
 from tests.integration.served import fill_bitmex
@@ -24,7 +27,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MINUTES = 15
 TOKEN = "correct horse battery staple"
-ROUTES = ["/replay", "/replay-normalized", "/health-check", "/metrics", "/ws-replay", "/ws-replay-normalized", "/nowhere"]
+HTTP_ROUTES = ["/replay", "/replay-normalized", "/health-check", "/metrics"]
+WS_ROUTES = ["/ws-replay", "/ws-replay-normalized", "/ws-stream-normalized"]
+ROUTES = [*HTTP_ROUTES, *WS_ROUTES, "/nowhere"]
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +69,46 @@ async def test_without_the_token_nothing_is_served(guarded: Client, given: str |
             assert b"WWW-Authenticate: Bearer" in answer
             assert json.loads(body_of(answer))["message"].startswith("Authorization:")
             assert TOKEN.encode() not in answer
+
+
+async def test_no_route_is_forgotten() -> None:
+    app = _application(cast(Machine, None), TOKEN)
+    assert {resource.canonical for resource in app.router.resources()} == {*HTTP_ROUTES, *WS_ROUTES}
+
+
+@pytest.mark.parametrize("name", ["../../x", "..", "/x", "bitmex/../../x", "bitmex%2f..%2fx", "bitmex\\0", "./bitmex", ""])
+async def test_an_exchange_is_a_name_and_no_path(client: Client, cache_dir: Path, name: str) -> None:
+    before = tree(cache_dir)
+    for path in ("/replay", "/replay-normalized"):
+        fields = {"symbols": None, "dataTypes": None} if path == "/replay" else {}
+        answer = await answer_to(client.machine.port, http_post(path, json.dumps(options(exchange=name, **fields)).encode()))
+        assert (status_of(answer), json.loads(body_of(answer))["field"]) == (400, "exchange"), answer
+    live = {"exchange": name, "symbols": ["XBTUSD"], "dataTypes": ["trade"]}
+    raw = {"exchange": name, "from": options()["from"], "to": options()["to"]}
+    for path, query in (
+        ("/ws-replay", raw),
+        ("/ws-replay-normalized", {"options": json.dumps(options(exchange=name))}),
+        ("/ws-stream-normalized", {"options": json.dumps(live)}),
+    ):
+        async with client.http.ws_connect(client.ws_url(path), params=query) as socket:
+            await socket.receive()
+            assert socket.close_code == 1008
+    assert tree(cache_dir) == before
+
+
+async def test_a_session_is_a_name_and_no_path(client: Client, cache_dir: Path) -> None:
+    before = tree(cache_dir)
+    query = {"exchange": "bitmex", "from": options()["from"], "to": options()["to"], "session": "../../x"}
+    async with client.http.ws_connect(client.url("/ws-replay"), params=query) as socket:
+        await socket.send_json({"op": "subscribe", "args": ["trade:XBTUSD", "orderBookL2:XBTUSD"]})
+        assert len([frame async for frame in socket]) > 100
+        assert socket.close_code == 1000
+    assert tree(cache_dir) == before
+
+
+def tree(cache_dir: Path) -> tuple[list[Path], list[Path]]:
+    """All that is in the cache, and what is beside it and two folders up, where a name of `../../x` would lead."""
+    return sorted(cache_dir.rglob("*")), [folder / "x" for folder in cache_dir.parents if (folder / "x").exists()]
 
 
 async def test_with_the_token_everything_is_served(guarded: Client) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from ..errors import DeliveryError, TardisMachineError, TerminalDeliveryError, TransientDeliveryError
 from ..messages import ErrorMessage, to_timestamp
-from ..telemetry import get_logger
+from ..telemetry import get_logger, redact
 from .batching import Arrival, Batch, Portion
 from .contract import Event, EventBus, Record, Route
 from .dead_letters import DeadLetters
@@ -466,7 +466,7 @@ class Courier:
         self._wake()
 
     async def _bury(self, burials: Sequence[Burial]) -> None:
-        letters = [(burial.record, burial.reason) for burial in burials]
+        letters = [(burial.record, redact(burial.reason)) for burial in burials]
         try:
             await self._on_disk(self._dead_letters.write, letters)
         except DeliveryError as error:
@@ -608,7 +608,7 @@ class Courier:
     @property
     def receipt(self) -> Receipt:
         """The accounts as they are now."""
-        return Receipt.of(self.name, self._delivery.books, self._delivery.retried, self._delivery.last_error)
+        return Receipt.of(self.name, self._delivery.books, self._delivery.retried, self._last_error)
 
     @property
     def health(self) -> BusHealth:
@@ -625,8 +625,14 @@ class Courier:
             oldest_unconfirmed_seconds=None if oldest_at is None or self._is_closed else self._now() - oldest_at,
             dropped_events=books.dropped,
             dead_lettered_events=books.dead_lettered,
-            last_error=self._delivery.last_error,
+            last_error=self._last_error,
         )
+
+    @property
+    def _last_error(self) -> str | None:
+        """A server's own words may repeat what it was sent, a password too."""
+        said = self._delivery.last_error
+        return None if said is None else redact(said)
 
 
 def _too_large(bus: str, record: Record, limit: int) -> str:

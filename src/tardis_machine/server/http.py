@@ -28,7 +28,7 @@ from ..compression import negotiate
 from ..errors import NormalizeError, OptionsError, TardisMachineError, UpstreamError
 from ..job.contract import Chunk
 from ..request import NormalizedRequest, RawRequest, parse_normalized_requests, parse_raw_request
-from ..telemetry import REQUEST_SECONDS, REQUESTS, get_logger, render_metrics
+from ..telemetry import REQUEST_SECONDS, REQUESTS, get_logger, redact, render_metrics
 from .session import Machine
 
 log = get_logger("http")
@@ -170,7 +170,7 @@ async def _read_body(request: web.Request) -> bytes:
 
 def error_response(error: TardisMachineError) -> web.Response:
     """The answer for an error before the first byte."""
-    body: dict[str, Any] = {"message": str(error)}
+    body: dict[str, Any] = {"message": redact(str(error))}
     status = 500
     if isinstance(error, OptionsError):
         status = 400

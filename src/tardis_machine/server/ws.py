@@ -22,7 +22,7 @@ from ..filters import Filter
 from ..job.contract import Chunk
 from ..messages import UNSET
 from ..request import RawRequest, parse_normalized_requests, parse_raw_request, parse_stream_requests
-from ..telemetry import CONNECTIONS, get_logger
+from ..telemetry import CONNECTIONS, get_logger, redact
 from .http import read_options, request_id_of
 from .session import Machine
 
@@ -112,7 +112,7 @@ class Connection:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        reason = ending.reason.encode(errors="replace")[:MAX_REASON_BYTES].decode(errors="ignore")
+        reason = redact(ending.reason).encode(errors="replace")[:MAX_REASON_BYTES].decode(errors="ignore")
         with suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(self._close_timeout_s):
                 await self.socket.close(code=ending.code, message=reason.encode())

@@ -32,6 +32,8 @@ class Command:
     """Its options; `module:NAME` is a tuple of them that stands beside the code that reads them."""
     takes_buses: bool = False
     """The options of every event bus belong to it too."""
+    extra: str = ""
+    """The extra that brings the packages it can't do without."""
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
@@ -266,6 +268,7 @@ COMMANDS: Mapping[str, Command] = {
         Command(
             name="lake ingest",
             target="tardis_machine.lakehouse.jobs:ingest",
+            extra="spark",
             help="Take a bus into the lake",
             declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:INGEST_OPTIONS"),
             takes_buses=True,
@@ -273,24 +276,28 @@ COMMANDS: Mapping[str, Command] = {
         Command(
             name="lake sql",
             target="tardis_machine.lakehouse.sql:run",
+            extra="spark",
             help="Ask the lake",
             declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:SQL_OPTIONS"),
         ),
         Command(
             name="lake backfill",
             target="tardis_machine.lakehouse.backfill:run",
+            extra="spark",
             help="Bring history to the lake, without a bus",
             declared=(*GENERAL, *HISTORY_SOURCE, LAKE, "tardis_machine.lakehouse.options:BACKFILL_OPTIONS"),
         ),
         Command(
             name="lake verify",
             target="tardis_machine.lakehouse.verify:run",
+            extra="spark",
             help="Compare what was published with what is in the lake; exit code 1 where something is missing",
             declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:VERIFY_OPTIONS"),
         ),
         Command(
             name="lake optimize",
             target="tardis_machine.lakehouse.optimize:run",
+            extra="spark",
             help="Join small files, and remove those that are needed no more",
             declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:OPTIMIZE_OPTIONS"),
         ),
