@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -683,3 +684,26 @@ async def test_dead_letters_that_cannot_be_written_wait(tmp_path: Path) -> None:
     (tmp_path / "dead-letters").unlink()
     (receipt,) = await publisher.close(10)
     assert (receipt.dead_lettered, receipt.unconfirmed) == (1, 0)
+
+
+async def test_an_end_while_the_ledger_is_being_written_forgets_nothing(tmp_path: Path) -> None:
+    bus = ScriptedBus()
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start()
+    await start_session(publisher)
+    await publisher.publish(make_events(TRADES, 10))
+    publisher.session_end("s1")
+    courier = publisher._couriers["scripted"]
+    # The disk is busy, so that what is to be written waits for its turn.
+    busy = asyncio.create_task(courier._on_disk(time.sleep, 0.5))
+    await eventually(lambda: bool(courier._delivery.ended))
+    writing = asyncio.create_task(courier._keep_house())
+    courier._housekeeper, idle = writing, courier._housekeeper
+    await asyncio.sleep(0)
+    assert courier._keeping.locked()
+    assert not courier._delivery.ended
+    await publisher.close(10)
+    await busy
+    assert idle is not None
+    idle.cancel()
+    assert [session.session_id for session in read_closed_sessions(tmp_path / "spool" / "scripted" / "sessions")] == ["s1"]

@@ -171,11 +171,11 @@ async def test_a_killed_worker_fails_its_own_requests_alone(
     monkeypatch.setattr(workers, "_LEAST_LIFE_S", 0.0)
     long = options(to=f"{DAY}00:{MINUTES}:00Z")
     async with nothing_leaks(*KEPT_ALIVE):
-        # Each goes to the worker that has the least to do.
+        # The first is shared by both workers, as they were idle; the second has one of them, the third the other.
         doomed, lucky = await stalled(client, long), await stalled(client, long)
         ws = await client.http.ws_connect(client.url("/ws-replay-normalized"), params={"options": json.dumps(long)})
         await ws.receive()
-        victim, other = client.machine.worker_pids
+        other, victim = client.machine.worker_pids
         os.kill(victim, signal.SIGKILL)
         with pytest.raises(aiohttp.ClientPayloadError):
             await doomed.read()
@@ -213,7 +213,7 @@ async def test_a_fault_of_our_own_ends_one_request_and_is_logged(
         raise ZeroDivisionError("who would have thought")
 
     async with running_machine(api, tmp_path, workers=0) as client:
-        monkeypatch.setattr("tardis_machine.job.read_lines", broken)
+        monkeypatch.setattr("tardis_machine.job.slices.read_slice", broken)
         status, body = await client.get("/replay-normalized", options())
         assert (status, json.loads(body)["message"]) == (
             500,
@@ -225,6 +225,6 @@ async def test_a_fault_of_our_own_ends_one_request_and_is_logged(
         monkeypatch.setattr("tardis_machine.workers.fetch_slices", broken)
         assert (await client.get("/replay-normalized", options()))[0] == 500
         monkeypatch.undo()
-        monkeypatch.setattr("tardis_machine.workers.Job", broken)
+        monkeypatch.setattr("tardis_machine.workers.make_job", broken)
         assert (await client.get("/replay-normalized", options()))[0] == 500
     assert any("ZeroDivisionError" in getattr(record, "fields", {}).get("traceback", "") for record in caplog.records)

@@ -563,7 +563,8 @@ class Courier:
         if self._timer is not None:
             self._timer.cancel()
         if self._housekeeper is not None:
-            self._housekeeper.cancel()
+            async with self._keeping:  # not while it writes: what it was about to write would be forgotten
+                self._housekeeper.cancel()
         for task in self._network_tasks:
             task.cancel()
         await asyncio.gather(*self._network_tasks, *self._disk_tasks, return_exceptions=True)
