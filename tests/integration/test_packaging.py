@@ -153,7 +153,6 @@ def test_it_runs_without_any_extra(program: Callable[..., subprocess.CompletedPr
             ["lake", "ingest", "--from", "files", "--file-dir", "events", "--lake", "lake"],
             "'lake ingest' needs the extra 'spark'",
         ),
-        (["lake", "verify", "--lake", "lake"], "'lake verify' needs the extra 'spark'"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )

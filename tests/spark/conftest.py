@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = start_session(master="local[2]")
+    # What a test reads and writes is small: each further task costs more than it saves.
+    session = start_session(master="local[2]", conf={"spark.sql.shuffle.partitions": "1"})
     yield session
     session.stop()
 

@@ -29,7 +29,7 @@ complete -p tardis-machine
 WORDS = {
     "l": "lake",
     "lake ": " ".join(name.split()[1] for name in COMMANDS if name.startswith("lake ")),
-    "lake v": "verify",
+    "lake s": "sql",
     "--log-f": "--log-format",
     "--log-format ": "text json",
     "--log-format = j": "json",

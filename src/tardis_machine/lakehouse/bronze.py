@@ -1,32 +1,66 @@
 """Any source to bronze.events: every record as it came, once, with the columns of its envelope.
 
-Invariant: `value` is the bytes that the bus held. What can't be decoded goes to bronze.quarantine, and the stream goes on.
+Invariant: `value` is the bytes that the bus held. What can't be decoded goes to bronze.quarantine, and the stream goes on; so does,
+as a row without a value, the news that records were gone before they could be read.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..telemetry import get_logger
 from .envelope import ENVELOPE_DDL, decode_envelopes
-from .streams import BatchWriter, with_decoded
-from .tables import EVENTS
+from .streams import BatchWriter, planned_offsets, with_decoded
+from .tables import EVENTS, QUARANTINE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["BronzeWriter"]
+__all__ = ["LOST", "BronzeWriter"]
+
+LOST = "source"
+"""The stage of a quarantine row that tells of records which were never seen."""
+
+ExpectedRows = Callable[[Mapping[str, Any], Mapping[str, Any]], int | None]
+
+_log = get_logger("lakehouse.bronze")
 
 
 class BronzeWriter(BatchWriter):
     """Appends batches of records, in the columns that every source has."""
 
-    def __init__(self, *args: Any, bus: str, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, bus: str, expected_rows: ExpectedRows | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.bus = bus
+        self._expected_rows = expected_rows
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Decodes the envelopes and appends."""
         from pyspark.sql import functions as F  # noqa: N812
 
         decoded = with_decoded(batch.withColumn("bus", F.lit(self.bus)), decode_envelopes, ENVELOPE_DDL)
-        self.append_decoded(decoded.withColumn("date", F.to_date("local_ts")), EVENTS, batch_id)
+        rows = self.append_decoded(decoded.withColumn("date", F.to_date("local_ts")), EVENTS, batch_id)
+        if self._expected_rows is not None:
+            self._report_loss(batch, batch_id, rows, self._expected_rows)
+
+    def _report_loss(self, batch: DataFrame, batch_id: int, rows: int | None, expected_rows: ExpectedRows) -> None:
+        start, end = planned_offsets(batch.sparkSession, self.lake, self.stream, batch_id)
+        expected = expected_rows(start, end)
+        lost = None if expected is None else expected - (batch.count() if rows is None else rows)
+        if lost == 0:
+            return
+        how_many = f"{lost} records" if lost is not None and lost > 0 else "records, nobody knows how many,"
+        between = f"between {json.dumps(start)} and {json.dumps(end)}"
+        reason = f"{how_many} were gone before they could be read"
+        _log.warning(reason, bus=self.bus, between=between)
+        row = {"stage": LOST, "reason": reason, "bus": self.bus, "position": between}
+        self.append(
+            batch.sparkSession.createDataFrame([tuple(row.get(name) for name in QUARANTINE.columns)], QUARANTINE.ddl),
+            QUARANTINE,
+            f"{EVENTS.name}/{LOST}",
+            batch_id,
+        )
+        self.counts.add(QUARANTINE.name, 1)
+        self.counts.lost += max(lost or 1, 1)

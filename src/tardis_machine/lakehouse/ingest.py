@@ -1,7 +1,7 @@
 """Bus to bronze to silver, once or for ever.
 
-Bronze and silver are two streams, the second of which reads the first one's table. So silver is a function of bronze alone: it
-can be rebuilt from it, it does not care which bus or job brought the events, and each stream needs to be safe only for itself.
+Each layer is a stream that reads the tables of the one before it. So silver is a function of bronze alone: it can be rebuilt, it
+does not care which bus or job brought the events, and each stream needs to be safe only for itself.
 The price is a second read of the values.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +35,9 @@ LAYERS = ("bronze", "silver")
 Report = Callable[[list[Counts]], None]
 """Told now and then what each stream has written."""
 
+PlannedStream = tuple[str, Callable[[float | None], "tuple[StreamingQuery, BatchWriter]"]]
+"""A stream's name, and what starts it."""
+
 _POLL_S = 0.2
 _STOP_S = 30.0
 
@@ -47,8 +51,8 @@ class Ingest:
     source: str
     """A name in `sources.SOURCES`."""
     options: Any
-    """The source's options as attributes: `file_dir`, …"""
-    until: str = LAYERS[-1]
+    """The settings of the command, or what has those that the source reads: `file_dir`, `for_bus(…)`."""
+    until: str = "silver"
     max_batch_bytes: int = DEFAULT_BATCH_BYTES
 
     def run_once(self, report: Report | None = None, stop: threading.Event | None = None) -> list[Counts]:
@@ -63,34 +67,45 @@ class Ingest:
         for table in all_tables():
             check_table(self.spark, self.lake, table)
         prepare_table(self.spark, self.lake, EVENTS)
-        running: list[Running] = []
-        stop = stop or threading.Event()
-        try:
-            for stream, start in self._streams():
-                if stop.is_set():
-                    break
-                query, writer = start(trigger_s)
-                running.append(Running(stream, query, writer))
-                if trigger_s is None:
-                    _wait(running, stop, report)
-            if trigger_s is not None:
-                _wait(running, stop, report)
-        finally:
-            _stop(running)
-        return [stream.writer.counts for stream in running]
-
-    def _streams(self) -> Iterable[tuple[str, Callable[[float | None], tuple[StreamingQuery, BatchWriter]]]]:
         source = load_source(self.source)
+        feed = source.feed(self.options, once=trigger_s is None) if hasattr(source, "feed") else nullcontext()
+        with feed as fed:
+            return _run_streams(self._streams(source), trigger_s, report, stop, fed)
+
+    def _streams(self, source: Any) -> Iterable[PlannedStream]:
         name = f"bronze-{self.source}-{xxh3_64_hexdigest(source.identity(self.options).encode())[:8]}"
         records = source.read_stream(self.spark, self.options, self.max_batch_bytes)
-        yield name, partial(start_stream, records, self.lake, name, partial(BronzeWriter, bus=self.source))
-        if self.until == "bronze":
-            return
-        events = self.spark.readStream.format("delta").option("maxBytesPerTrigger", self.max_batch_bytes)
-        yield (
-            "silver",
-            lambda trigger_s: start_stream(events.load(self.lake.path(EVENTS)), self.lake, "silver", SilverWriter, trigger_s),
-        )
+        writer = partial(BronzeWriter, bus=self.source, expected_rows=getattr(source, "expected_rows", None))
+        yield name, partial(start_stream, records, self.lake, name, writer)
+        yield from _later_streams(self.spark, self.lake, self.until, self.max_batch_bytes)
+
+
+def _later_streams(spark: SparkSession, lake: Lake, until: str, max_batch_bytes: int) -> Iterable[PlannedStream]:
+    if until == "bronze":
+        return
+    events = spark.readStream.format("delta").option("maxBytesPerTrigger", max_batch_bytes)
+    yield "silver", lambda trigger_s: start_stream(events.load(lake.path(EVENTS)), lake, "silver", SilverWriter, trigger_s)
+
+
+def _run_streams(
+    streams: Iterable[PlannedStream], trigger_s: float | None, report: Report | None, stop: threading.Event | None, fed: Any
+) -> list[Counts]:
+    """Runs streams beside each other, or without a trigger one after the other, each to its end."""
+    running: list[Running] = []
+    stop = stop or threading.Event()
+    try:
+        for stream, start in streams:
+            if stop.is_set():
+                break
+            query, writer = start(trigger_s)
+            running.append(Running(stream, query, writer))
+            if trigger_s is None:
+                _wait(running, stop, report, fed)
+        if trigger_s is not None:
+            _wait(running, stop, report, fed)
+    finally:
+        _stop(running)
+    return [stream.writer.counts for stream in running]
 
 
 class Running(NamedTuple):
@@ -101,8 +116,10 @@ class Running(NamedTuple):
     writer: BatchWriter
 
 
-def _wait(running: list[Running], stop: threading.Event, report: Report | None) -> None:
+def _wait(running: list[Running], stop: threading.Event, report: Report | None, fed: Any) -> None:
     while not stop.wait(_POLL_S):
+        if fed is not None and fed.failure is not None:
+            raise fed.failure
         for stream in running:
             failure = stream.query.exception()
             if failure is not None:
@@ -120,4 +137,6 @@ def _stop(running: list[Running]) -> None:
     for stream in running:
         while stream.query.isActive and stream.query.status["isTriggerActive"] and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        stream.query.stop()
+        # One that does not stop in time ends with the process; one that failed was reported.
+        with suppress(Exception):
+            stream.query.stop()

@@ -48,10 +48,7 @@ LAKE_OPTIONS = (
     ),
 )
 
-INGEST_OPTIONS = (
-    Option(name="from", help="Bus to read", group="lake ingest", choices=("files",), required=True),
-    Option(name="once", help="Takes in what is there, then ends", group="lake ingest", parse=switch, default=False),
-    Option(name="trigger", help="Pause between batches", group="lake ingest", parse=duration(0.1), default=5.0),
+LAYER_OPTIONS = (
     Option(
         name="until",
         help="The last layer that this job fills",
@@ -65,6 +62,26 @@ INGEST_OPTIONS = (
         group="lake ingest",
         parse=size_bytes(1),
         default=256 * 1024**2,
+    ),
+)
+
+INGEST_OPTIONS = (
+    Option(
+        name="from",
+        help="Bus to read, at the address and destination that its own options give",
+        group="lake ingest",
+        choices=("files", "kafka", "redis", "nats", "kinesis", "sqs"),
+        required=True,
+    ),
+    Option(name="once", help="Takes in what is there, then ends", group="lake ingest", parse=switch, default=False),
+    Option(name="trigger", help="Pause between batches", group="lake ingest", parse=duration(0.1), default=5.0),
+    *LAYER_OPTIONS,
+    Option(
+        name="landing-dir",
+        help="Folder where messages of SQS wait to be taken in",
+        group="lake ingest",
+        parse=path,
+        default_text="{lake}/_landing",
     ),
 )
 

@@ -52,6 +52,9 @@ class ProgressLine:
         parts = [f"bronze {bronze:,}", f"silver {silver:,}", f"{rate:,.0f} rows/s"]
         if quarantined:
             parts.append(f"quarantined {quarantined:,}")
+        lost = sum(stream.lost for stream in counts)
+        if lost:
+            parts.append(f"lost {lost:,}")
         newest_us = counts[0].newest_us if counts else None
         if newest_us is not None:
             parts.append(f"lag {max(time.time() - newest_us / 1e6, 0):,.1f} s")

@@ -31,6 +31,12 @@ DELTA_CONF: Mapping[str, str] = {
 SQL_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Up to so many partitions of a table are written side by side; otherwise rows are sorted first, which costs as much as writing.
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
+    # A stream that waits for a broker does not hear that it is to stop; what it was at is run again at the next start.
+    "spark.sql.streaming.stopTimeout": "20s",
+    # A record may have a header twice.
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
 }
 
 _ONE_MACHINE_CONF: Mapping[str, str] = {
@@ -39,6 +45,12 @@ _ONE_MACHINE_CONF: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     # Delta replays its log with 50 tasks by default: seconds a commit on a small machine.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # What never repeats needs no dictionary, and nobody looks for ranges of it: a tenth of the time that writing takes.
+    **{
+        f"spark.hadoop.parquet.{setting}#{column}": "false"
+        for column in ("event_id", "value", "position", "headers.key_value.value")
+        for setting in ("enable.dictionary", "column.statistics.enabled")
+    },
 }
 
 _TOOLS = Path(__file__).resolve().parents[3] / ".tools"
@@ -95,7 +107,9 @@ def _local_conf(master: str, *, long_running: bool) -> dict[str, str]:
     cores = re.match(r"local\[(\d+)", master)
     partitions = cores[1] if cores else str(os.cpu_count() or 1)
     # Rows are the bulk of the heap and live shortly: one thread collects them as well as many.
-    java_options = ["-XX:+UseSerialGC", *([] if long_running else ["-XX:TieredStopAtLevel=1"]), log_levels]
+    # A compiler of one level has room for 48 MB of code by default, which queries of a few minutes fill: then it forgets and compiles anew.
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
+    java_options = ["-XX:+UseSerialGC", *([] if long_running else quick), log_levels]
     return {
         **quiet,
         **_ONE_MACHINE_CONF,

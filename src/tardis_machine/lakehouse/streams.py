@@ -8,9 +8,11 @@ whose batches are not taken for those of the old one.
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["BatchWriter", "Counts", "start_stream", "stream_error", "with_decoded"]
+__all__ = ["BatchWriter", "Counts", "planned_offsets", "start_stream", "stream_error", "with_decoded"]
 
 
 @dataclass
@@ -36,6 +38,8 @@ class Counts:
     """By table."""
     newest_us: int | None = None
     """The latest broker time among the rows."""
+    lost: int = 0
+    """Records that were gone before they could be read, as far as they can be counted."""
 
     def add(self, table: str, rows: int) -> None:
         """Counts rows of a table."""
@@ -47,6 +51,7 @@ class BatchWriter(ABC):
 
     def __init__(self, lake: Lake, stream: str, *, identity: str, may_repeat: bool) -> None:
         self.lake = lake
+        self.stream = stream
         self.counts = Counts()
         self.failure: Exception | None = None
         self._app_id = f"{stream}/{identity}"
@@ -73,31 +78,33 @@ class BatchWriter(ABC):
             prepare_table(spark, self.lake, table)
             self._prepared.add(table.name)
 
-    def append_decoded(self, decoded: DataFrame, table: Table, batch_id: int) -> None:
-        """Appends good rows to the table, and refused ones to the quarantine."""
+    def append_decoded(self, decoded: DataFrame, table: Table, batch_id: int) -> int | None:
+        """Appends good rows to the table, and refused ones to the quarantine; how many there were, where that was seen."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
         seen = Observation()
         metrics = [F.count(F.lit(1)).alias("rows"), F.count(REASON).alias("refused"), F.max("broker_timestamp").alias("newest")]
         good = decoded.observe(seen, *metrics).where(F.col(REASON).isNull())
-        self._append(good, table, table.name, batch_id)
+        self.append(good, table, table.name, batch_id)
         # A batch that is in the table already is not run again, and so is not observed either.
-        refused = None
+        refused = rows = None
         if not self._may_repeat:
             found: dict[str, Any] = seen.get
-            refused = found["refused"]
-            self.counts.add(table.name, found["rows"] - refused)
+            rows, refused = found["rows"], found["refused"]
+            self.counts.add(table.name, rows - refused)
             if found["newest"] is not None:
                 newest_us = int(found["newest"].timestamp() * 1_000_000)
                 self.counts.newest_us = max(newest_us, self.counts.newest_us or newest_us)
         if refused == 0:
-            return
+            return rows
         bad = decoded.where(F.col(REASON).isNotNull()).withColumns({"stage": F.lit(table.name), "reason": F.col(REASON)})
-        self._append(bad, QUARANTINE, f"{table.name}/refused", batch_id)
+        self.append(bad, QUARANTINE, f"{table.name}/refused", batch_id)
         self.counts.add(QUARANTINE.name, refused or 0)
+        return rows
 
-    def _append(self, rows: DataFrame, table: Table, step: str, batch_id: int) -> None:
+    def append(self, rows: DataFrame, table: Table, step: str, batch_id: int) -> None:
+        """Appends rows, once for each batch and step."""
         self.prepare(rows.sparkSession, table)
         writer = rows.select(*table.columns).write.format("delta").mode("append")
         writer.option("txnAppId", f"{self._app_id}/{step}").option("txnVersion", batch_id).save(self.lake.path(table))
@@ -124,25 +131,49 @@ def start_stream(
 ) -> tuple[StreamingQuery, BatchWriter]:
     """Starts a stream where it stopped last; without a trigger it ends when it has read what is there now."""
     checkpoint = lake.checkpoint(stream)
-    identity = _identity(rows.sparkSession, f"{checkpoint}/identity")
+    identity = _identity(rows.sparkSession, lake, f"{checkpoint}/identity")
     writer = make_writer(lake, stream, identity=identity, may_repeat=_may_have_pending_batch(lake, f"{checkpoint}/progress"))
     query = rows.writeStream.queryName(stream).option("checkpointLocation", f"{checkpoint}/progress").foreachBatch(writer)
     query = query.trigger(availableNow=True) if trigger_s is None else query.trigger(processingTime=f"{trigger_s} seconds")
     return query.start(), writer
 
 
-def _identity(spark: SparkSession, path: str) -> str:
+def _identity(spark: SparkSession, lake: Lake, path: str) -> str:
+    found = _read_text(spark, lake, path).strip()
+    if found:
+        return found
+    identity = uuid.uuid4().hex
+    if lake.is_local:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(f"{path}.new")
+        unfinished.write_text(identity)
+        unfinished.rename(path)
+    else:
+        spark.createDataFrame([(identity,)], "identity STRING").coalesce(1).write.mode("overwrite").text(path)
+    return identity
+
+
+def planned_offsets(spark: SparkSession, lake: Lake, stream: str, batch_id: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Where a batch of a stream with one source begins and ends, as the checkpoint has it before the batch runs."""
+    progress = f"{lake.checkpoint(stream)}/progress"
+    # Sources that have to remember where their first batch began do so in a file of their own.
+    before = f"offsets/{batch_id - 1}" if batch_id else "sources/0/0"
+    texts = [_read_text(spark, lake, f"{progress}/{place}") for place in (before, f"offsets/{batch_id}")]
+    start, end = (json.loads(text.splitlines()[-1]) if text else {} for text in texts)
+    return start, end
+
+
+def _read_text(spark: SparkSession, lake: Lake, path: str) -> str:
+    """What stands in a small file of the lake; nothing where there is none."""
     from pyspark.errors import AnalysisException
 
+    if lake.is_local:
+        return Path(path).read_text() if Path(path).is_file() else ""
     try:
-        found = spark.read.schema("identity STRING").text(path).first()
+        rows = spark.read.text(path, wholetext=True).collect()
     except AnalysisException:
-        found = None
-    if found is not None:
-        return str(found[0])
-    identity = uuid.uuid4().hex
-    spark.createDataFrame([(identity,)], "identity STRING").coalesce(1).write.mode("overwrite").text(path)
-    return identity
+        return ""
+    return str(rows[0][0]) if rows else ""
 
 
 def _may_have_pending_batch(lake: Lake, progress: str) -> bool:
@@ -163,4 +194,7 @@ def stream_error(stream: str, error: BaseException) -> LakeError:
     text = str(error).strip()
     if "CONCURRENT_STREAM_LOG_UPDATE" in text:
         return LakeError(f"Another job works on the stream {stream!r} of this lake; stop one of the two")
+    own = re.search(r"LakeError: (.*)", text)
+    if own is not None:
+        return LakeError(own[1].strip())
     return LakeError(f"The stream {stream!r} stopped: {text.partition(chr(10))[0] or type(error).__name__}")

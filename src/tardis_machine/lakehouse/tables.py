@@ -31,6 +31,8 @@ class Table:
     columns: Mapping[str, str]
     """Name to Spark type, in order."""
     partition_by: tuple[str, ...] = ("date", "exchange")
+    skip_by: tuple[str, ...] | None = None
+    """Columns whose range is known of each file, so that queries pass over files; each costs time when rows are written. None: all."""
     version: int = 1
     """Raised when older code could no longer write the table rightly."""
 
@@ -38,6 +40,16 @@ class Table:
     def ddl(self) -> str:
         """The columns as SQL declares them."""
         return ", ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What is kept with the table."""
+        version = {VERSION_PROPERTY: str(self.version)}
+        if self.skip_by is None:
+            return version
+        if not self.skip_by:
+            return {**version, "delta.dataSkippingNumIndexedCols": "0"}
+        return {**version, "delta.dataSkippingStatsColumns": ",".join(self.skip_by)}
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,7 @@ EVENTS = Table(
         "position": "STRING",
         "broker_timestamp": "TIMESTAMP",
     },
+    skip_by=("local_ts",),
 )
 """Every record as it came, once, with the columns of its envelope."""
 
@@ -113,6 +126,7 @@ QUARANTINE = Table(
         "broker_timestamp": "TIMESTAMP",
     },
     partition_by=(),
+    skip_by=(),
 )
 """What could not be decoded (stage `bronze.events`), or does not fit its silver table (stage: that table)."""
 
@@ -135,9 +149,9 @@ def prepare_table(spark: SparkSession, lake: Lake, table: Table) -> None:
     new_columns = _new_columns(spark, lake, table)
     if new_columns is None:
         partitioned = f" PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
         spark.sql(
-            f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.ddl}) USING DELTA{partitioned} "
-            f"TBLPROPERTIES ('{VERSION_PROPERTY}' = '{table.version}')"
+            f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.ddl}) USING DELTA{partitioned} TBLPROPERTIES ({properties})"
         )
     elif new_columns:
         spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({new_columns})")
@@ -145,7 +159,8 @@ def prepare_table(spark: SparkSession, lake: Lake, table: Table) -> None:
 
 def _new_columns(spark: SparkSession, lake: Lake, table: Table) -> str | None:
     path = lake.path(table)
-    present = _schema(spark, path)
+    # Looking is quicker than having Spark fail.
+    present = None if lake.is_local and not Path(path, "_delta_log").is_dir() else _schema(spark, path)
     if present is None:
         return None
     properties = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES delta.`{path}`").collect()}

@@ -281,27 +281,6 @@ COMMANDS: Mapping[str, Command] = {
             declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:SQL_OPTIONS"),
         ),
         Command(
-            name="lake backfill",
-            target="tardis_machine.lakehouse.backfill:run",
-            extra="spark",
-            help="Bring history to the lake, without a bus",
-            declared=(*GENERAL, *HISTORY_SOURCE, LAKE, "tardis_machine.lakehouse.options:BACKFILL_OPTIONS"),
-        ),
-        Command(
-            name="lake verify",
-            target="tardis_machine.lakehouse.verify:run",
-            extra="spark",
-            help="Compare what was published with what is in the lake; exit code 1 where something is missing",
-            declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:VERIFY_OPTIONS"),
-        ),
-        Command(
-            name="lake optimize",
-            target="tardis_machine.lakehouse.optimize:run",
-            extra="spark",
-            help="Join small files, and remove those that are needed no more",
-            declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:OPTIMIZE_OPTIONS"),
-        ),
-        Command(
             name="exchanges",
             target="tardis_machine.exchange_list:run",
             help="List what is supported",

@@ -163,7 +163,8 @@ class SilverTable:
         """Its declaration in the lake: what every event has, around what this kind has."""
         front = {"date": "DATE", "exchange": "STRING", "symbol": "STRING", "local_ts": "TIMESTAMP"}
         back = {"origin": "STRING", "session": "STRING", "sequence": "BIGINT", "event_id": "BINARY"}
-        return Table(f"silver.{self.name}", {**front, **{name: column.ddl for name, column in self.columns.items()}, **back})
+        own = {name: column.ddl for name, column in self.columns.items()}
+        return Table(f"silver.{self.name}", {**front, **own, **back}, skip_by=("local_ts",))
 
     @property
     def ddl(self) -> str:

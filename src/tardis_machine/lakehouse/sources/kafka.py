@@ -1,0 +1,113 @@
+"""Kafka as a source, through Spark's own connector.
+
+Invariant: offsets of a partition are dense, so that a batch has as many records as its offsets say, unless some were removed before
+they were read (retention): then Spark goes on behind them, and the writer of the batch counts what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .lanes import ROW_BYTES, identity_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["expected_rows", "identity", "read_stream", "to_spark_options"]
+
+_LOGIN = "org.apache.kafka.common.security"
+_MECHANISMS = {
+    "plain": ("PLAIN", f"{_LOGIN}.plain.PlainLoginModule"),
+    "scram-256": ("SCRAM-SHA-256", f"{_LOGIN}.scram.ScramLoginModule"),
+    "scram-512": ("SCRAM-SHA-512", f"{_LOGIN}.scram.ScramLoginModule"),
+}
+# Of a jar that Amazon publishes (aws-msk-iam-auth), which has to lie beside the others.
+_MSK = {
+    "sasl.mechanism": "AWS_MSK_IAM",
+    "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+}
+
+
+def identity(settings: Any) -> str:
+    """The cluster and the topics."""
+    return identity_of(settings.for_bus("kafka"), "brokers", "topic", "routing")
+
+
+def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> DataFrame:
+    """The records of all topics that the bus writes to."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    options = to_spark_options(settings.for_bus("kafka"))
+    records = (
+        spark.readStream.format("kafka").options(**options).option("maxOffsetsPerTrigger", max(max_batch_bytes // ROW_BYTES, 1))
+    )
+    texts = F.transform("headers", lambda header: F.struct(header["key"], header["value"].cast("string")))
+    return records.load().select(
+        F.col("key").cast("string").alias("key"),
+        "value",
+        F.map_from_entries(texts).alias("headers"),
+        F.concat_ws(":", "partition", "offset").alias("position"),
+        F.col("timestamp").alias("broker_timestamp"),
+        F.col("topic").alias("destination"),
+    )
+
+
+def expected_rows(start: Mapping[str, Any], end: Mapping[str, Any]) -> int | None:
+    """How many records lie between two offsets."""
+    rows = 0
+    for topic, offsets in end.items():
+        before = start.get(topic, {})
+        rows += sum(offset - before.get(partition, 0) for partition, offset in offsets.items())
+    return rows
+
+
+def to_spark_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """The bus's options as the connector takes them."""
+    topics = dict.fromkeys([options["topic"], *(options["routing"] or {}).values()])
+    encrypts = options["ssl"] or options["sasl_mechanism"] == "aws-msk-iam" or options["ssl_ca"] or options["ssl_cert"]
+    client = {
+        "bootstrap.servers": ",".join(options["brokers"]),
+        "client.id": options["client_id"],
+        "security.protocol": ("SASL_" if options["sasl_mechanism"] else "") + ("SSL" if encrypts else "PLAINTEXT"),
+        **_login(options),
+        **_certificates(options),
+    }
+    return {
+        "subscribe": ",".join(topics),
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",
+        **{f"kafka.{name}": value for name, value in client.items()},
+    }
+
+
+def _login(options: Mapping[str, Any]) -> dict[str, str]:
+    mechanism = options["sasl_mechanism"]
+    if mechanism is None:
+        return {}
+    if mechanism == "aws-msk-iam":
+        return dict(_MSK)
+    name, module = _MECHANISMS[mechanism]
+    username, password = (_quoted(options[f"sasl_{field}"] or "") for field in ("username", "password"))
+    return {"sasl.mechanism": name, "sasl.jaas.config": f"{module} required username={username} password={password};"}
+
+
+def _certificates(options: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if options["ssl_ca"]:
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": options["ssl_ca"].read_text()}
+    if options["ssl_cert"]:
+        found |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": options["ssl_cert"].read_text(),
+            "ssl.keystore.key": options["ssl_key"].read_text(),
+        }
+    if options["ssl_key_password"]:
+        found["ssl.key.password"] = options["ssl_key_password"]
+    return found
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,171 @@
+"""Redis Streams as a source: a lane for each stream, its place an entry's id.
+
+A stream counts the entries that were ever added to it (Redis 7), and so does a mark: entries that are trimmed before they are read
+are missed by their number.
+
+Invariant: planning transfers ids, not entries; a range is two ids of one stream.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import LakeError, SettingsError, TerminalDeliveryError, TransientDeliveryError
+from ...eventbus.redis_streams import to_servers
+from ...eventbus.redis_streams.commands import Redirect, Refusal
+from ...eventbus.redis_streams.servers import Servers
+from .lanes import ROW_BYTES, Columns, Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["RedisLanes", "expected_rows", "identity", "read_stream"]
+
+expected_rows = count_between
+
+_FIRST = "0-0"
+_STEP = 5000
+"""Entries that are counted, or fetched, at a time: a server does nothing else meanwhile."""
+_MAX_HOPS = 5
+# The id of the last of the next entries, and their number, found where they lie.
+_COUNT = (
+    "local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', ARGV[3]) "
+    "if #found == 0 then return {'', 0} end return {found[#found][1], #found}"
+)
+
+
+def identity(settings: Any) -> str:
+    """The server and the streams."""
+    return identity_of(
+        settings.for_bus("redis"),
+        *("url", "host", "port", "cluster_nodes", "sentinels", "sentinel_master", "db", "stream", "routing"),
+        "destination_template",
+    )
+
+
+def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> DataFrame:
+    """The entries of all streams that the bus writes to."""
+    return read_lanes(spark, RedisLanes, settings.for_bus("redis"), max(max_batch_bytes // ROW_BYTES, 1))
+
+
+class RedisLanes(Lanes):
+    """Reads streams with XRANGE."""
+
+    name = "redis"
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        problems: list[str] = []
+        self._servers = Servers(*to_servers(options, problems))
+        if problems:
+            raise SettingsError(problems)
+        self._streams = list(dict.fromkeys((options["stream"], *(options["routing"] or {}).values())))
+        template = options["destination_template"]
+        self._pattern = re.sub(r"\{\{.*?\}\}", "*", template) if template else None
+        if self._pattern is not None and options["cluster_nodes"] is not None:
+            raise LakeError(
+                "--redis-stream-template: the streams of a cluster can't be looked for; name them in --redis-stream-routing"
+            )
+
+    async def advance(self, start: Marks, limit: int) -> dict[str, Mark]:
+        """Each stream to its end, or as far as its share of the limit goes."""
+        streams = dict.fromkeys([*start, *self._streams, *await self._found_streams()])
+        share = max(limit // len(streams), 1)
+        marks = {stream: await self._next_mark(stream, start.get(stream), share) for stream in streams}
+        return {stream: mark for stream, mark in marks.items() if mark is not None}
+
+    async def _found_streams(self) -> list[str]:
+        if self._pattern is None:
+            return []
+        link = await self._servers.open()
+        cursor, found = "0", []
+        while True:
+            reply = _checked(
+                self._pattern, await link.ask("SCAN", cursor, "MATCH", self._pattern, "COUNT", "1000", "TYPE", "stream")
+            )
+            found += [name.decode() for name in reply[1]]
+            cursor = reply[0].decode()
+            if cursor == "0":
+                return sorted(found)
+
+    async def _next_mark(self, stream: str, mark: Mark | None, limit: int) -> Mark | None:
+        info = await self._ask(stream, "XINFO", "STREAM", stream)
+        if isinstance(info, Refusal):
+            if "no such key" not in str(info):
+                raise TerminalDeliveryError(f"the Redis stream {stream!r} can't be read: {info}")
+            return mark
+        said = {info[place].decode(): info[place + 1] for place in range(0, len(info), 2)}
+        if "entries-added" not in said:
+            raise TerminalDeliveryError("the Redis server does not count entries: reading streams needs Redis 7 or later")
+        added, removed, last = said["entries-added"], said["entries-added"] - said["length"], said["last-generated-id"].decode()
+        if mark is None:
+            mark = Mark(at=_FIRST, read=removed, began=removed)
+        if mark.read > added or _order(mark.at) > _order(last):
+            # Made anew under its name: it is read from its beginning.
+            mark = Mark(at=_FIRST, read=removed, began=removed, torn=mark.torn + 1)
+        if added - mark.read <= limit:
+            return Mark(at=last, read=added, began=mark.began, torn=mark.torn) if last != mark.at else mark
+        at, read = mark.at, max(mark.read, removed)
+        while limit > 0:
+            found, count = await self._count(stream, at, last, min(limit, _STEP))
+            if not count:
+                return Mark(at=last, read=added, began=mark.began, torn=mark.torn)
+            at, read, limit = found, read + count, limit - count
+        return Mark(at=at, read=read, began=mark.began, torn=mark.torn)
+
+    async def _count(self, stream: str, after: str, until: str, limit: int) -> tuple[str, int]:
+        reply = await self._ask(stream, "EVAL", _COUNT, "1", stream, f"({after}", until, str(limit))
+        if isinstance(reply, Refusal):
+            # Scripts are not for this user: then entries are transferred for nothing.
+            entries = _checked(stream, await self._ask(stream, "XRANGE", stream, f"({after}", until, "COUNT", str(limit)))
+            return (entries[-1][0].decode(), len(entries)) if entries else ("", 0)
+        return reply[0].decode(), reply[1]
+
+    def split(self, lane: str, start: Mark | None, end: Mark) -> Sequence[Range]:
+        """One range: ids say nothing of how many entries lie between them."""
+        is_same = start is not None and start.torn == end.torn
+        return [Range(lane, start.at if start is not None and is_same else _FIRST, end.at)]
+
+    async def fetch(self, part: Range, after: str) -> tuple[Columns, str]:
+        """The next entries."""
+        records = Columns()
+        reply = await self._ask(part.lane, "XRANGE", part.lane, f"({after}", part.until, "COUNT", str(_STEP))
+        for entry_id, fields in _checked(part.lane, reply):
+            position = entry_id.decode()
+            pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+            value, key = pairs.pop(b"value", None), pairs.pop(b"key", None)
+            headers = [(name.decode(errors="replace"), text.decode(errors="replace")) for name, text in pairs.items()]
+            key_text = None if key is None else key.decode(errors="replace")
+            time_us = _order(position)[0] * 1000
+            records.add(key_text, value, headers, position=position, time_us=time_us, destination=part.lane)
+        return records, records.positions[-1] if records.positions else after
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._servers.close()
+
+    async def _ask(self, stream: str, *words: str) -> Any:
+        """A command at the server that has the stream."""
+        link = await self._servers.link_for(stream)
+        for _ in range(_MAX_HOPS):
+            reply = await link.ask(*words)
+            redirect = Redirect.parse(str(reply), link.address[0]) if isinstance(reply, Refusal) else None
+            if redirect is None:
+                break
+            link = await self._servers.redirected(stream, redirect.address, is_lasting=redirect.is_lasting)
+        if isinstance(reply, Refusal) and str(reply).startswith(("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")):
+            raise TransientDeliveryError(f"Redis can't be read now: {reply}")
+        return reply
+
+
+def _checked(stream: str, reply: Any) -> Any:
+    if isinstance(reply, Refusal):
+        raise TerminalDeliveryError(f"the Redis stream {stream!r} can't be read: {reply}")
+    return reply
+
+
+def _order(entry_id: str) -> tuple[int, int]:
+    time_ms, _, number = entry_id.partition("-")
+    return int(time_ms), int(number)

@@ -1,0 +1,80 @@
+"""The receiver of SQS: what it lands, and when it deletes; against ElasticMQ and without Spark."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tardis_machine.errors import LakeError
+from tardis_machine.lakehouse.sources.sqs import Receiver, to_columns
+from tests.contract.buses.sqs import SqsUnderTest
+from tests.servers.elasticmq import ElasticMqServer
+from tests.spark.source_under_test import SourceUnderTest, digests
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def source(tmp_path: Path, elasticmq: ElasticMqServer) -> Iterator[SourceUnderTest]:
+    with SourceUnderTest("sqs", tmp_path / "bus", elasticmq) as source:
+        yield source
+
+
+def receiver(source: SourceUnderTest, folder: Path) -> Receiver:
+    return Receiver(source.settings.for_bus("sqs"), folder)
+
+
+def landed(folder: Path) -> list[bytes]:
+    return [value for file in folder.glob("part-*.parquet") for value in pq.read_table(file).column("value").to_pylist()]
+
+
+def left_in_queue(source: SourceUnderTest) -> int:
+    bus = source.bus
+    assert isinstance(bus, SqsUnderTest)
+    url = bus.base.replace(bus.url, bus.server.url)
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = bus.server.call("GetQueueAttributes", QueueUrl=url, AttributeNames=names)["Attributes"]
+    return sum(int(found[name]) for name in names)
+
+
+def test_a_queue_is_landed_whole_and_then_emptied(source: SourceUnderTest, tmp_path: Path) -> None:
+    source.publish(25)
+    source.leave()
+    threading.Timer(1.0, source.come_back).start()
+    assert receiver(source, tmp_path / "landing").drain() == 25
+    assert digests(landed(tmp_path / "landing")) == digests(source.values)
+    assert left_in_queue(source) == 0
+    row = pq.read_table(next((tmp_path / "landing").glob("part-*"))).to_pylist()[0]
+    assert dict(row["headers"])["payloadCase"] == "trade"
+    assert row["destination"] == source.bus.destination_option()[1]
+    assert abs(row["broker_timestamp"].timestamp() - time.time()) < 120
+
+
+def test_nothing_is_deleted_that_is_not_on_disk(source: SourceUnderTest, tmp_path: Path) -> None:
+    source.publish(3)
+    (tmp_path / "landing").write_text("no folder")
+    with pytest.raises(LakeError, match=r"--landing-dir: files can't be written to .*landing: File exists"):
+        receiver(source, tmp_path / "landing").drain()
+    assert left_in_queue(source) == 3
+
+
+def test_a_running_receiver_takes_what_comes_and_ends_with_its_context(source: SourceUnderTest, tmp_path: Path) -> None:
+    with receiver(source, tmp_path / "landing") as running:
+        source.publish(4)
+        deadline = time.monotonic() + 60
+        while left_in_queue(source) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert running.failure is None
+    assert digests(landed(tmp_path / "landing")) == digests(source.values)
+    assert not [thread for thread in threading.enumerate() if thread.name == "sqs-receiver"]
+
+
+def test_a_body_that_is_not_base64_is_kept_for_the_quarantine() -> None:
+    columns = to_columns([("queue", {"Body": "not base64!", "MessageId": "m"})])
+    assert columns.values == [b"not base64!"]
+    assert columns.to_batch().column("key").to_pylist() == [None]
