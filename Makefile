@@ -33,7 +33,7 @@ demo: demo-programs $(VENV) $(SPARK) ## runs everything at once on sample data: 
 	@$(WITH_JAVA) .venv/bin/tardis-machine demo $(ARGS)
 
 test: setup ## runs all tests, against real servers, with coverage
-	@$(WITH_JAVA) $(PYTHON) -m pytest -n 2 --dist loadgroup --cov $(ARGS)
+	@$(WITH_JAVA) $(PYTHON) -m pytest -n 2 --dist loadfile --cov $(ARGS)
 
 lint: $(VENV) ## checks style, types, import rules, the schema and what is generated
 	.venv/bin/ruff check .

@@ -36,15 +36,9 @@ hypothesis.settings.load_profile("house")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For runs on several cores: a file's tests stay together, and so do those of Spark, whose session takes seconds to start.
-
-    What takes longest begins first, so that no core is left with it at the end.
-    """
+    """For runs on several cores: what takes longest begins first, so that no core is left with it at the end."""
     folders = {"spark": 0, "e2e": 1, "contract": 2, "integration": 3}
     items.sort(key=lambda item: folders.get(item.path.parent.name, len(folders)))
-    for item in items:
-        group = "spark" if item.path.parent.name == "spark" else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
