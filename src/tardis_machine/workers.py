@@ -48,6 +48,8 @@ log = get_logger("workers")
 
 # A process that lives shorter died of its own start: the next one waits, so that a fault does not take the machine.
 _LEAST_LIFE_S = 1.0
+# Workers beside the first with which two of them take turns with one request.
+_LEAST_OTHERS = 2
 # How long a request waits for the replacement of the only process.
 _REPLACEMENT_TIMEOUT_S = 10.0
 # How long a process may take to notice that the server hung up.
@@ -270,9 +272,13 @@ class WorkerPool:
         return [executor.process.pid for executor in self._executors if isinstance(executor, ChildProcess)]
 
     def _choose(self, spec: JobSpec) -> list[ChildProcess | _InProcess]:
-        """The least busy worker, and another to take turns with where one is idle and the job is of a kind that gains by it."""
+        """The least busy worker, and another to take turns with where one is idle and the job is of a kind that gains by it.
+
+        With two cores it does not gain: the server and its client need one of them.
+        """
         first, *others = sorted(self._executors, key=lambda candidate: len(candidate.jobs))
-        return [first, *(other for other in others[:1] if spec.takes_turns and not other.jobs)]
+        takes_turns = spec.takes_turns and len(others) >= _LEAST_OTHERS
+        return [first, *(other for other in others[:1] if takes_turns and not other.jobs)]
 
     async def run(self, client: HistoryClient, spec: JobSpec) -> AsyncGenerator[Chunk | Events, None]:
         """Runs a job: fetches what it needs, and yields what it makes. Leaving early cancels it and frees what it held."""
