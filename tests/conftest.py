@@ -35,12 +35,6 @@ hypothesis.settings.register_profile("house", deadline=None, suppress_health_che
 hypothesis.settings.load_profile("house")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For runs on several cores: what takes longest begins first, so that no core is left with it at the end."""
-    folders = {"spark": 0, "e2e": 1, "contract": 2, "integration": 3}
-    items.sort(key=lambda item: folders.get(item.path.parent.name, len(folders)))
-
-
 @pytest.fixture(scope="session")
 def vectors() -> Path:
     """The folder of the conformance vectors, which lies beside the repository."""

@@ -6,12 +6,8 @@ Invariant: the list is the registry's own; nothing is repeated here.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
 
 from .settings import Settings
-
-if TYPE_CHECKING:
-    from .exchanges._contract import Exchange
 
 __all__ = ["run"]
 
@@ -37,12 +33,3 @@ def run(settings: Settings) -> int:
     for exchange in EXCHANGES.values():
         print(f"{exchange.name:<{width}}  {', '.join(exchange.data_types)}")
     return 0
-
-
-def _to_dict(exchange: Exchange) -> dict[str, Any]:
-    return {
-        "exchange": exchange.name,
-        "dataTypes": list(exchange.data_types),
-        "channels": list(exchange.channels),
-        "docs": exchange.docs,
-    }

@@ -30,9 +30,6 @@ class Job(Protocol):
     def grant(self, chunks: int) -> None:
         """The client took this many chunks."""
 
-    def take_baton(self, state: bytes) -> None:
-        """It is this one's turn, from this state on."""
-
     @property
     def runnable(self) -> bool:
         """Whether `step` can do something now."""

@@ -42,10 +42,6 @@ class SteppedJob(ABC):
         """The client took this many chunks."""
         self._answer.grant(chunks)
 
-    def take_baton(self, state: bytes) -> None:
-        """Only jobs that take turns have one."""
-        raise NotImplementedError
-
     @property
     def runnable(self) -> bool:
         """Whether `step` can do something now."""
