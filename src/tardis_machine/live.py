@@ -256,9 +256,6 @@ class _Unread:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def pass_on(self, _place: int, _state: bytes | bytearray) -> None:
-        """Nobody takes turns here."""
-
     def fail(self, failure: Failed) -> None:
         """The process is gone."""
         self.put(0, failure)

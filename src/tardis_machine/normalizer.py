@@ -1,15 +1,15 @@
 """Raw messages of one exchange to normalized ones: the pure heart of replay and live alike.
 
-Invariant: what comes out depends only on what was fed, in its order; no clock, no I/O. Parsing needs no state, mapping does: a
-Normalizer can be pickled between two batches and go on elsewhere, where the next batch was parsed already.
+Invariant: what comes out depends only on what was fed, in its order; no clock, no I/O. Lines that were skimmed change what follows
+them as if they had been fed.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 
@@ -78,13 +78,6 @@ class Normalizer:
         mappers = self._mappers or make_mappers(self._exchange, self._data_types, self._at_us, self._realtime)
         return merge_filters(item for mapper in mappers for item in mapper.filters(symbols))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_exchange": self._exchange.name}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._exchange = exchange_named(state["_exchange"])
-
     def feed(self, local_timestamp: bytes, raw: bytes) -> list[Message]:
         """The normalized messages of one raw message; raises NormalizeError, which holds what was emitted before it."""
         clock = local_timestamp.decode()
@@ -101,6 +94,33 @@ class Normalizer:
         for start in range(0, len(lines), _LINES_DECODED):
             self.feed_decoded(decode_lines(lines[start : start + _LINES_DECODED], self._exchange.decode), out)
         return out
+
+    @property
+    def can_skim(self) -> bool:
+        """Whether `skim_lines` leaves most lines unread: of those of a market, most change its book."""
+        mappers = make_mappers(self._exchange, self._data_types, self._at_us, self._realtime)
+        by_type = dict(zip(self._data_types, mappers, strict=True))
+        return by_type["book_change"].can_skim if "book_change" in by_type else all(mapper.can_skim for mapper in mappers)
+
+    def skim_lines(self, lines: Sequence[bytes]) -> None:
+        """Goes past recorded lines that somebody else normalizes."""
+        if b"" in lines:
+            # What was before a lost connection is forgotten, but for its time.
+            gap = len(lines) - 1 - lines[::-1].index(b"")
+            self._last = next((_clock(line) for line in reversed(lines[:gap]) if line), self._last)
+            self._mappers = None
+            lines = lines[gap + 1 :]
+        if not lines:
+            return
+        mappers = self._mappers if self._mappers is not None else self._reconnect(_clock(lines[0]))
+        self._last = _clock(lines[-1])
+        decode = self._exchange.decode or orjson.loads
+        for mapper in mappers:
+            if mapper.has_state:
+                for line in mapper.skim(lines):
+                    message = decode(line[29:])
+                    if mapper.accepts(message):
+                        deque(mapper.map(message, _clock(line)), maxlen=0)
 
     def feed_decoded(self, decoded: Decoded, out: list[Message] | None = None) -> list[Message]:
         """The normalized messages of what was decoded, appended to `out`."""
@@ -148,9 +168,9 @@ class Normalizer:
 
 
 def decode_lines(lines: Sequence[bytes], decoder: Decoder | None = None) -> Decoded:
-    """Recorded lines, parsed: what needs no state, and so can be done before the lines in front of them are known."""
+    """Recorded lines, parsed."""
     decode = decoder or orjson.loads
-    clocks = [line[:26].decode() + "Z" if line else None for line in lines]
+    clocks = [_clock(line) if line else None for line in lines]
     try:
         return Decoded(lines, clocks, [decode(line[29:]) if line else None for line in lines])
     except Exception:
@@ -161,6 +181,10 @@ def decode_lines(lines: Sequence[bytes], decoder: Decoder | None = None) -> Deco
     except Exception as error:
         decoded.error = error
     return decoded
+
+
+def _clock(line: bytes) -> str:
+    return line[:26].decode() + "Z"
 
 
 def _calls(mappers: Sequence[Mapper] | None) -> list[tuple[Callable[[Json], bool], Callable[[Json, str], Iterable[Message]]]]:

@@ -27,7 +27,7 @@ from .history.reader import lines_between, read_lines
 from .history.slice import Slice
 from .merger import combine
 from .messages import Disconnect, Message
-from .normalizer import Decoded, Normalizer, decode_lines, symbol_filter
+from .normalizer import Normalizer, symbol_filter
 from .request import NormalizedRequest, RawRequest, parse_normalized_request, parse_raw_request
 
 __all__ = ["LINES_IN_BATCH", "NormalizedReplay", "RawReplay", "Segment", "fetch_lines", "replay", "replay_normalized"]
@@ -72,7 +72,7 @@ class RawReplay:
 
 
 class NormalizedReplay:
-    """Normalized and computed messages of one request; can be pickled between two batches and go on elsewhere."""
+    """Normalized and computed messages of one request."""
 
     def __init__(self, request: NormalizedRequest, keep_disconnects: bool = False) -> None:
         self._request = request
@@ -101,13 +101,14 @@ class NormalizedReplay:
         """The messages of a batch of lines."""
         return self._complete(self._normalizer_for(segment).feed_lines(lines_between(lines, segment.from_us, segment.to_us)))
 
-    def decode(self, segment: Segment, lines: list[bytes]) -> Decoded:
-        """What `feed` does first and needs no state for: `feed_decoded` does the rest, here or where the state is."""
-        return decode_lines(lines_between(lines, segment.from_us, segment.to_us), exchange_named(self._request.exchange).decode)
+    @property
+    def can_skim(self) -> bool:
+        """Whether `skim` takes much less than `feed`: what is computed needs every message."""
+        return not self._computer.is_needed and self._make_normalizer(self._request.from_us).can_skim
 
-    def feed_decoded(self, segment: Segment, decoded: Decoded) -> list[Message]:
-        """The messages of a batch of lines that were decoded."""
-        return self._complete(self._normalizer_for(segment).feed_decoded(decoded))
+    def skim(self, segment: Segment, lines: list[bytes]) -> None:
+        """Goes past a batch of lines that another worker feeds."""
+        self._normalizer_for(segment).skim_lines(lines_between(lines, segment.from_us, segment.to_us))
 
     def _normalizer_for(self, segment: Segment) -> Normalizer:
         if self._normalizer is None or segment != self._segment:

@@ -48,8 +48,8 @@ log = get_logger("workers")
 
 # A process that lives shorter died of its own start: the next one waits, so that a fault does not take the machine.
 _LEAST_LIFE_S = 1.0
-# Workers beside the first with which two of them take turns with one request.
-_LEAST_OTHERS = 2
+# Workers that take turns with one request: each reads all of it, so that more gain less and less.
+_MOST_PLACES = 4
 # How long a request waits for the replacement of the only process.
 _REPLACEMENT_TIMEOUT_S = 10.0
 # How long a process may take to notice that the server hung up.
@@ -132,12 +132,10 @@ def main() -> None:
 class _Outputs:
     """What the workers of one job sent and nobody has taken yet, in the order of their turns; bounded by the job's own window."""
 
-    def __init__(self, executors: Sequence[ChildProcess | _InProcess], job: int) -> None:
-        self._executors = executors
-        self._job = job
+    def __init__(self, places: int) -> None:
         # What is told of slices, one for each request; set before there is anything to tell.
         self.feeders: Sequence[_Feeder] = ()
-        self._queues: list[deque[Output]] = [deque() for _ in executors]
+        self._queues: list[deque[Output]] = [deque() for _ in range(places)]
         # Whose turn it is.
         self._place = 0
         # What ends the job although no worker said so.
@@ -158,10 +156,6 @@ class _Outputs:
         """Something outside of the workers' own account went wrong."""
         self._failure = self._failure or failure
         self._wake()
-
-    def pass_on(self, place: int, state: bytes | bytearray) -> None:
-        """What one worker leaves goes to the next at once, whatever else of it waits here."""
-        self._executors[(place + 1) % len(self._executors)].command(self._job, "take_baton", (bytes(state),))
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -272,13 +266,10 @@ class WorkerPool:
         return [executor.process.pid for executor in self._executors if isinstance(executor, ChildProcess)]
 
     def _choose(self, spec: JobSpec) -> list[ChildProcess | _InProcess]:
-        """The least busy worker, and another to take turns with where one is idle and the job is of a kind that gains by it.
-
-        With two cores it does not gain: the server and its client need one of them.
-        """
+        """The least busy worker; where others are idle and the job is of a kind that gains by it, those too."""
         first, *others = sorted(self._executors, key=lambda candidate: len(candidate.jobs))
-        takes_turns = spec.takes_turns and len(others) >= _LEAST_OTHERS
-        return [first, *(other for other in others[:1] if takes_turns and not other.jobs)]
+        idle = [other for other in others[: _MOST_PLACES - 1] if not other.jobs]
+        return [first, *idle] if not first.jobs and idle and spec.takes_turns else [first]
 
     async def run(self, client: HistoryClient, spec: JobSpec) -> AsyncGenerator[Chunk | Events, None]:
         """Runs a job: fetches what it needs, and yields what it makes. Leaving early cancels it and frees what it held."""
@@ -286,7 +277,7 @@ class WorkerPool:
             raise WorkerError("no worker process is running")
         executors = self._choose(spec)
         job = next(self._numbers)
-        outputs = _Outputs(executors, job)
+        outputs = _Outputs(len(executors))
         for place, executor in enumerate(executors):
             executor.jobs[job] = outputs, place
             executor.command(job, "start", structs.replace(spec, place=place, places=len(executors)))

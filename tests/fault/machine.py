@@ -70,7 +70,7 @@ class MachineUnderFault:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the machine does not start; see {self.log}")
+                raise RuntimeError(f"the machine does not start; its log ends with:\n{self.log.read_text()[-2000:]}")
             time.sleep(0.05)
         if not self._watch.is_alive():
             self.idle_mb = _resident_mb(self._process.pid)

@@ -55,6 +55,17 @@ class KinesaliteServer(ServerProcess):
         while self.call("DescribeStreamSummary", StreamName=name)["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE":
             time.sleep(0.005)
 
+    def wait_until_gone(self, name: str) -> None:
+        """Asks for this one: a list tells only of the first ten."""
+        while True:
+            try:
+                self.call("DescribeStreamSummary", StreamName=name)
+            except RuntimeError as error:
+                if "ResourceNotFoundException" in str(error):
+                    return
+                raise
+            time.sleep(0.005)
+
     def shards(self, stream: str) -> list[dict[str, Any]]:
         """From the oldest to the newest: parents first."""
         found: list[dict[str, Any]] = self.call("ListShards", StreamName=stream)["Shards"]

@@ -12,8 +12,9 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from random import SystemRandom
 from types import TracebackType
 from typing import Self
 
@@ -38,11 +39,16 @@ class ServerFailedError(Exception):
 
 
 def free_port() -> int:
-    """A port that nobody listens on; the kernel hands out others for some time."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on, nor on the one after it, which a machine takes for WebSocket.
+
+    Below those that the kernel gives to clients: a connection of another test must not be there when the server starts, or starts again.
+    """
+    while True:
+        port = SystemRandom().randrange(10_000, 32_000, 2)
+        with socket.socket() as one, socket.socket() as other, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + 1))
+            return port
 
 
 def java() -> str:

@@ -122,8 +122,7 @@ class SourceUnderTest(AbstractContextManager["SourceUnderTest"]):
             # The emulator keeps all for a day: the stream is made anew, which takes it all.
             assert keep == 0
             bus.server.call("DeleteStream", StreamName=bus.base)
-            while bus.base in bus.server.call("ListStreams")["StreamNames"]:
-                pass
+            bus.server.wait_until_gone(bus.base)
             bus.server.create_stream(bus.base)
         elif isinstance(bus, KafkaUnderTest):
             _trim_kafka(bus, keep)

@@ -128,9 +128,26 @@ class BinanceBookChangeMapper(BinanceMapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         self._depths: dict[str, _Depth] = {}
+        # How messages begin that can be left out.
+        self._settled: set[bytes] = set()
 
     def accepts(self, message: Json) -> bool:
         return "@depth" in message.get("stream", "")
+
+    def skim(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        for line in lines:
+            # {"stream":"btcusdt@depth@100ms
+            head = line[29 : line.find(b'"', 40)]
+            if head not in self._settled:
+                yield line
+                if head.startswith(b'{"stream":"') and self._is_settled(head[11:].decode()):
+                    self._settled.add(head)
+
+    def _is_settled(self, stream: str) -> bool:
+        """Whether nothing more will be remembered of a stream: after its snapshot, nothing is of a book."""
+        symbol, _, kind = stream.partition("@")
+        depth = self._depths.get(symbol.upper())
+        return "depth" not in kind or (depth is not None and depth.buffered is None)
 
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         symbol = message["stream"].partition("@")[0].upper()

@@ -59,10 +59,10 @@ class BybitMapper(Mapper):
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        self._topic = f"{self.channels[0]}."
+        self.topic = f"{self.channels[0]}."
 
     def accepts(self, message: Json) -> bool:
-        return message.get("topic", "").startswith(self._topic)
+        return message.get("topic", "").startswith(self.topic)
 
 
 _SIDES: dict[Any, Side] = {"Buy": "buy", "Sell": "sell"}

@@ -17,13 +17,13 @@ from struct import Struct
 from typing import Any, Protocol
 
 from ..errors import WorkerError
-from .contract import Baton, Chunk, Failed, Output
+from .contract import Chunk, Failed, Output
 
 __all__ = ["ChildProcess", "Sink", "take_commands", "to_frame"]
 
 # job, kind, payload bytes
 _HEADER = Struct("<QBI")
-_KIND_PICKLED, _KIND_CHUNK, _KIND_BATON = 0, 1, 2
+_KIND_PICKLED, _KIND_CHUNK = 0, 1
 # messages, stream; the data follows
 _CHUNK = Struct("<IH")
 _SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
@@ -35,8 +35,6 @@ def to_frame(job: int, output: Output) -> bytes:
     if isinstance(output, Chunk):
         head = _HEADER.pack(job, _KIND_CHUNK, len(output.data) + _CHUNK.size) + _CHUNK.pack(output.messages, output.stream)
         return head + output.data
-    if isinstance(output, Baton):
-        return _HEADER.pack(job, _KIND_BATON, len(output.state)) + output.state
     payload = pickle.dumps(output, pickle.HIGHEST_PROTOCOL)
     return _HEADER.pack(job, _KIND_PICKLED, len(payload)) + payload
 
@@ -60,9 +58,6 @@ class Sink(Protocol):
 
     def put(self, place: int, output: Output) -> None:
         """An output of the job's worker at that place."""
-
-    def pass_on(self, place: int, state: bytes | bytearray) -> None:
-        """What the worker at that place leaves to the next."""
 
     def fail(self, failure: Failed) -> None:
         """The process is gone."""
@@ -155,8 +150,6 @@ class ChildProcess(asyncio.BufferedProtocol):
         if kind == _KIND_CHUNK:
             messages, stream = _CHUNK.unpack_from(payload)
             outputs.put(place, Chunk(memoryview(payload)[_CHUNK.size :], messages, stream))
-        elif kind == _KIND_BATON:
-            outputs.pass_on(place, payload)
         else:
             outputs.put(place, pickle.loads(payload))  # noqa: S301 - from our own worker
 

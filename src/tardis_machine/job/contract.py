@@ -14,13 +14,13 @@ import msgspec
 from ..compression import Compression
 from ..errors import TardisMachineError, WorkerError
 from ..history.slice import Slice
+from ..replays import NormalizedReplay
 from ..request import NormalizedRequest, RawRequest
 
 if TYPE_CHECKING:
     from ..eventbus.contract import Event
 
 __all__ = [
-    "Baton",
     "Chunk",
     "Done",
     "Events",
@@ -68,8 +68,15 @@ class JobSpec(msgspec.Struct, frozen=True):
 
     @property
     def takes_turns(self) -> bool:
-        """Whether two workers can share it: a compressed answer is one stream from its first byte to its last."""
-        return not self.is_raw and self.compression is None
+        """Whether several workers gain by sharing it.
+
+        A compressed answer is one stream from its first byte to its last, and events are counted from the first to the last.
+        """
+        return (
+            self.compression is None
+            and self.publish is None
+            and all(isinstance(request, NormalizedRequest) and NormalizedReplay(request).can_skim for request in self.requests)
+        )
 
 
 class Chunk(msgspec.Struct, gc=False):
@@ -106,12 +113,6 @@ class SliceDamaged(msgspec.Struct, gc=False):
     problem: str
 
 
-class Baton(msgspec.Struct, gc=False):
-    """All that whoever is next needs to go on, pickled: the state of the mappers, of what is computed, and of the encoder."""
-
-    state: bytes
-
-
 class TurnDone(msgspec.Struct, gc=False):
     """What follows comes from whoever is next."""
 
@@ -128,7 +129,7 @@ class Failed(msgspec.Struct, gc=False):
     """Where it happened, when nobody foresaw it."""
 
 
-Output = Chunk | Events | SliceOpened | SliceDamaged | Baton | TurnDone | Done | Failed
+Output = Chunk | Events | SliceOpened | SliceDamaged | TurnDone | Done | Failed
 
 
 def to_failed(error: Exception) -> Failed:

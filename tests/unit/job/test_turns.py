@@ -1,4 +1,4 @@
-"""Whoever takes turns with a job, the answer is the same: byte for byte, event for event."""
+"""However many take turns with a job, the answer is the same, byte for byte."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tardis_machine.eventbus.contract import Event
 from tardis_machine.history.slice import Slice
 from tardis_machine.job import Job, make_job, normalized
-from tardis_machine.job.contract import Baton, Chunk, Done, Events, Failed, JobSpec, Output, PublishSpec, TurnDone
+from tardis_machine.job.contract import Chunk, Done, Failed, JobSpec, Output, PublishSpec, TurnDone
 from tardis_machine.job.slices import SliceQueue
 from tardis_machine.replays import Segment
 from tardis_machine.request import NormalizedRequest, parse_normalized_request
 
 DAY_US = 1_580_515_200_000_000
-PUBLISH = PublishSpec("s-1", "replay", {}, "tardis-machine/test")
 
 
 @pytest.fixture(autouse=True)
@@ -69,12 +67,9 @@ def to_slice(lines: Sequence[bytes]) -> Slice:
     return Slice("bitmex", DAY_US, 1, None, gzip.compress(b"".join(line + b"\n" for line in lines), 1), "gz")
 
 
-def run(
-    requests: Sequence[NormalizedRequest], recorded: Sequence[Sequence[Sequence[bytes]]], places: int, *, publish: bool
-) -> tuple[bytes, list[Event]]:
-    """Drives the workers of a job as the server does: outputs by turn, batons at once."""
-    spec = PUBLISH if publish else None
-    jobs: list[Job] = [make_job(JobSpec(requests, "lines", None, spec, place, places)) for place in range(places)]
+def run(requests: Sequence[NormalizedRequest], recorded: Sequence[Sequence[Sequence[bytes]]], places: int) -> bytes:
+    """Drives the workers of a job as the server does: outputs by turn."""
+    jobs: list[Job] = [make_job(JobSpec(requests, "lines", place=place, places=places)) for place in range(places)]
     for job in jobs:
         for stream, slices in enumerate(recorded):
             for lines in slices:
@@ -87,56 +82,54 @@ def run(
                 continue
             for output in job.step():
                 assert not isinstance(output, Failed), output
-                if isinstance(output, Baton):
-                    jobs[(place + 1) % places].take_baton(output.state)
-                else:
-                    sent[place].append(output)
+                sent[place].append(output)
                 if isinstance(output, Chunk):
                     job.grant(1)
         if not any(job.runnable for job in jobs):
             break
-    answer, events, place = b"", [], 0
+    answer, place = b"", 0
     while True:
         output = sent[place].pop(0)
         if isinstance(output, Chunk):
             answer += bytes(output.data)
-        elif isinstance(output, Events):
-            events += output.events
         elif isinstance(output, TurnDone):
             place = (place + 1) % places
         elif isinstance(output, Done):
-            assert not any(isinstance(item, Chunk | Events) for items in sent for item in items), "all was in turn"
-            return answer, events
+            assert not any(isinstance(item, Chunk) for items in sent for item in items), "all was in turn"
+            return answer
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(recordings((0, 1, 7, 10, 30_000, -40_000)), min_size=1, max_size=3), st.sampled_from([2, 3]))
 def test_several_workers_send_what_one_does(recorded: list[list[list[bytes]]], places: int) -> None:
-    requests = [request("book_change", "quote", with_disconnects=stream == 1) for stream in range(len(recorded))]
-    alone = run(requests, recorded, 1, publish=True)
-    together = run(requests, recorded, places, publish=True)
-    assert together[0] == alone[0]
-    assert [(event.event_id, event.sequence) for event in together[1]] == [(event.event_id, event.sequence) for event in alone[1]]
+    requests = [request("trade", "book_change", with_disconnects=stream == 1) for stream in range(len(recorded))]
+    assert run(requests, recorded, places) == run(requests, recorded, 1)
 
 
-def test_turns_are_taken() -> None:
+def test_nobody_waits_for_the_other() -> None:
     lines = [book_line(number * 100, 48 + number % 4, 1, "insert") for number in range(50)]
     jobs = [make_job(JobSpec([request("book_change")], "lines", place=place, places=2)) for place in range(2)]
     for job in jobs:
         job.add_slice(0, 0, to_slice(lines))
         job.end_input(0)
-    first = [output for _ in range(3) if jobs[0].runnable for output in jobs[0].step()]
-    [baton] = [output for output in first if isinstance(output, Baton)]
-    assert not any(isinstance(output, Chunk) for _ in range(3) if jobs[1].runnable for output in jobs[1].step())
-    jobs[1].take_baton(baton.state)
-    assert any(isinstance(output, Baton) for output in jobs[1].step())
+    for job in jobs:
+        assert any(isinstance(output, Chunk) for _ in range(4) if job.runnable for output in job.step())
+
+
+def test_only_what_gains_by_it_is_shared() -> None:
+    book, quote = request("trade", "book_change"), request("quote")
+    assert JobSpec([book, book], "frames").takes_turns
+    assert not JobSpec([book, quote], "lines").takes_turns
+    assert not JobSpec([book], "lines", "zstd").takes_turns
+    assert not JobSpec([book], "lines", publish=PublishSpec("s-1", "replay", {}, "tardis-machine/test")).takes_turns
+    assert not JobSpec([request("derivative_ticker")], "lines").takes_turns
 
 
 def test_equal_times_go_to_the_earlier_request_however_they_are_cut() -> None:
     """Lines differ in the seventh digit; messages have six, and so are equal."""
     later = [[book_line(1, 48, 1, "insert"), book_line(5, 48, 2, "insert")]]
     earlier = [[book_line(9, 50, 3, "insert")]]
-    answer, _ = run([request("book_change")] * 2, [earlier, later], 1, publish=False)
+    answer = run([request("book_change")] * 2, [earlier, later], 1)
     assert [line.count(b'"amount":3') for line in answer.splitlines()] == [1, 0, 0]
 
 
