@@ -115,7 +115,7 @@ class Engine:
             self._workers = workers = WorkerPool(settings.workers)
             self._stack.push_async_callback(workers.stop)
             await workers.start()
-            self._live = live = LivePool(in_process=settings.workers == 0)
+            self._live = live = LivePool(in_process=settings.workers == 0, most=settings.get("max_live_requests"))
             self._stack.push_async_callback(live.stop)
             if publishing and settings.buses:
                 self.publisher = await start_publisher(settings)

@@ -10,6 +10,7 @@
     ├── NormalizeError          an exchange's message that its mapper can't take
     ├── CacheError              the disk cache can't be read or written
     ├── WorkerError             a worker process died or was lost
+    ├── BusyError               as much is under way as a setting allows (WebSocket 1013)
     ├── DeliveryError           an event could not be delivered to a bus
     │   ├── TransientDeliveryError    worth another try
     │   └── TerminalDeliveryError     another try would end the same way
@@ -24,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "BusyError",
     "CacheError",
     "DeliveryError",
     "LakeError",
@@ -106,6 +108,10 @@ class CacheError(TardisMachineError):
 
 class WorkerError(TardisMachineError):
     """A worker process died; its requests fail with this."""
+
+
+class BusyError(TardisMachineError):
+    """Another time: as much is under way as a setting allows."""
 
 
 class DeliveryError(TardisMachineError):

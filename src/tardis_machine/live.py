@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from .errors import BusyError
 from .frames import to_json_frames, to_json_lines
 from .job.child import ChildProcess, take_commands, to_frame
 from .job.contract import Chunk, Done, Events, Failed, Output, PublishSpec, to_failed
@@ -333,8 +334,10 @@ class _LiveTask:
 class LivePool:
     """Live requests that are under way. `in_process` runs them on this event loop."""
 
-    def __init__(self, *, in_process: bool = False) -> None:
+    def __init__(self, *, in_process: bool = False, most: int | None = None) -> None:
         self._in_process = in_process
+        self._most = most
+        self._running = 0
         self._processes: set[_LiveProcess] = set()
         # Processes on their way out.
         self._endings: set[asyncio.Task[Any]] = set()
@@ -346,6 +349,9 @@ class LivePool:
 
     async def run(self, spec: LiveSpec, stop: asyncio.Event | None = None) -> AsyncGenerator[Chunk | Events, None]:
         """What comes of live requests, until `stop` is set or nobody takes it any more. Raises where it can't go on."""
+        if self._running == self._most:
+            raise BusyError(f"max-live-requests: {self._most} live requests are under way, which is all that it takes")
+        self._running += 1
         runner: _LiveProcess | _LiveTask
         if self._in_process:
             runner = _LiveTask()
@@ -368,6 +374,7 @@ class LivePool:
                 else:
                     return
         finally:
+            self._running -= 1
             if stopping is not None:
                 stopping.cancel()
             self._end(runner)

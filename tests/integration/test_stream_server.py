@@ -167,6 +167,22 @@ async def test_a_client_that_leaves_takes_its_process_with_it(tmp_path: Path) ->
         await asyncio.wait_for(_closed(peer), 5)
 
 
+async def test_only_so_many_live_requests_are_taken_and_the_next_is_told_to_come_back(tmp_path: Path) -> None:
+    async with scripted_exchange() as exchange, live_machine(exchange, tmp_path, max_live_requests=1) as client:
+        first = await client.http.ws_connect(client.ws_url(ROUTE), params=asked())
+        await exchange.client()
+        async with client.http.ws_connect(client.ws_url(ROUTE), params=asked()) as second:
+            message = await second.receive()
+        told = "max-live-requests: 1 live requests are under way, which is all that it takes"
+        assert (message.data, message.extra) == (1013, told)
+        await first.close()
+        while client.machine.live_pids:
+            await asyncio.sleep(0.01)
+        async with client.http.ws_connect(client.ws_url(ROUTE), params=asked()) as third:
+            await (await exchange.client()).send(trade(1))
+            assert (await receive(third, 1))[0]["id"] == "1"
+
+
 async def _closed(peer: Any) -> None:
     while not peer.socket.closed:
         await asyncio.sleep(0.01)

@@ -18,10 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# What a test reads and writes is small: each further task costs more than it saves, and compiling a query more than running it.
+SMALL_DATA_CONF = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    # What a test reads and writes is small: each further task costs more than it saves.
-    session = start_session(master="local[2]", conf={"spark.sql.shuffle.partitions": "1"})
+    session = start_session(master="local[2]", conf=SMALL_DATA_CONF)
     yield session
     session.stop()
 

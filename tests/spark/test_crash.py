@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tardis_machine.errors import LakeError
+from tardis_machine.lakehouse.ingest import Ingest
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.streams import BatchWriter
-from tardis_machine.lakehouse.tables import Table
+from tardis_machine.lakehouse.tables import Lake, Table
+from tests.lake_crash.comparing import compare_lakes
+from tests.lake_crash.events import FEW_MARKETS
+from tests.lake_crash.run import CrashRun, start_and_see
 from tests.spark.lake_under_test import LakeUnderTest, encode, trades
 
 pytestmark = pytest.mark.timeout(900)
 
-OPTIONS = ["--trigger", "500ms", "--until", "silver", "--lake-batch-bytes", "1", "--master", "local[2]"]
-
+GOLD = ("bars_1m", "top_of_book")
 FILES = range(3)
 
 
@@ -71,46 +72,52 @@ def test_a_job_that_dies_after_any_of_its_writes(
     assert len(lake.rows(TRADES.table)) == 70
 
 
-def start_job(lake: LakeUnderTest) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tardis_machine", "lake", "ingest", "--from", "files"]
-    return subprocess.Popen(
-        [*command, "--file-dir", str(lake.bus.folder), "--lake", lake.lake.root, *OPTIONS],
-        start_new_session=True,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def ingest(spark: SparkSession, run: CrashRun, lake: Path) -> None:
+    Ingest(spark, Lake.at(lake), "files", SimpleNamespace(file_dir=run.bus), until="gold", gold=GOLD).run_once()
 
 
-def wait_until(done: Callable[[], object], job: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 300
-    while not done():
-        assert job.poll() is None, job.stderr and job.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def test_a_job_that_is_killed_at_random_points_and_then_told_to_stop(spark: SparkSession, tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    run = CrashRun(tmp_path, events=1_500, kills=2, seed=seed, most_traces=20, gold=GOLD, markets=FEW_MARKETS)
+    run.kill_again_and_again()
+
+    # All files are there now. SIGTERM may come at any time too: the job ends cleanly, with what it was at.
+    job = run.job("told to stop", run.lake, *run.small_batches)
+    start_and_see(job, run.lake)
+    time.sleep(random.uniform(0.0, 4.0))
+    assert job.terminate() == 0, job.tail
+    said = job.log.read_text()
+    assert re.search(r"^bronze [\d,]+ · silver [\d,]+ ", said, re.MULTILINE)
+    assert "Traceback" not in said
+
+    ingest(spark, run, run.lake)
+    ingest(spark, run, run.undisturbed)
+    compared = {item.table: item for item in compare_lakes(run.lake, run.undisturbed)}
+    assert [item for item in compared.values() if not item.is_equal] == []
+    assert compared["silver.trades"].rows < compared["bronze.events"].rows > 1_500
+    assert compared["gold.bars"].rows
+    assert compared["gold.top_of_book"].rows
 
 
-def test_a_running_job_is_killed_at_a_random_point_and_the_next_one_ends_cleanly(
-    lake: LakeUnderTest, undisturbed: tuple[object, ...]
-) -> None:
-    fill(lake, FILES[:-1])
-    root = Path(lake.lake.root)
-    killed = start_job(lake)
-    wait_until(lambda: any(root.glob("_checkpoints/*/progress/offsets/0")), killed)
-    time.sleep(random.uniform(0.0, 6.0))
-    os.killpg(killed.pid, signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL
-
-    # However far the first one came, there is work left.
-    fill(lake, FILES[-1:])
-    job = start_job(lake)
-    try:
-        wait_until((root / f"_checkpoints/silver/progress/commits/{FILES[-1]}").exists, job)
-        job.send_signal(signal.SIGTERM)
-        _, errors = job.communicate(timeout=120)
-    finally:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-    assert job.returncode == 0, errors
-    assert re.search(r"^bronze \d+ · silver \d+ ", errors, re.MULTILINE)
-    assert "Traceback" not in errors
-    assert tables(lake) == undisturbed
+def test_the_comparison_sees_a_row_that_is_missing_twice_or_different(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(1, [Decimal(1)], {"a": "b"}), (2, None, None)]
+    spoiled = {
+        "equal": rows[::-1],
+        "missing": rows[:1],
+        "twice": [*rows, rows[0]],
+        "different": [(1, [Decimal(2)], {"a": "b"}), rows[1]],
+    }
+    schema = "id INT, levels ARRAY<DECIMAL(38, 18)>, headers MAP<STRING, STRING>"
+    for name, content in {"right": rows, **spoiled}.items():
+        spark.createDataFrame(content, schema).coalesce(1).write.format("delta").save(str(tmp_path / name / "silver/trades"))
+    found = {name: compare_lakes(tmp_path / name, tmp_path / "right") for name in spoiled}
+    assert {name: (item.only_here, item.only_there) for name, [item] in found.items()} == {
+        "equal": (0, 0),
+        "missing": (0, 1),
+        "twice": (1, 0),
+        "different": (1, 1),
+    }
+    # A table that only one of them has.
+    [item] = compare_lakes(tmp_path / "nothing", tmp_path / "right")
+    assert (item.rows, item.only_there, item.is_equal) == (0, 2, False)

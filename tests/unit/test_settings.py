@@ -127,7 +127,7 @@ def test_a_file_may_be_flat_or_in_tables(tmp_path: Path) -> None:
 
 
 def test_a_file_may_hold_what_other_commands_take(tmp_path: Path) -> None:
-    document = 'lake = "x"\nquery = 1\n[demo]\nminutes = 3\n'
+    document = 'lake = "x"\nquery = 1\n[demo]\nspan = 3\n'
     assert problems_in(document, tmp_path) == ["query in conf.toml is not a setting"]
     found = read_toml(
         '[lake]\nmaster = "local[1]"\ntrigger = "1s"\n[kafka]\nbroker = 1\n', tmp_path, "select 1", command="lake sql"

@@ -1,7 +1,7 @@
-"""Bus to bronze to silver, once or for ever.
+"""Bus to bronze to silver to gold, once or for ever.
 
-Each layer is a stream that reads the tables of the one before it. So silver is a function of bronze alone: it can be rebuilt, it
-does not care which bus or job brought the events, and each stream needs to be safe only for itself.
+Each layer is a stream that reads the tables of the one before it. So silver is a function of bronze alone, and gold of silver: each
+can be rebuilt, it does not care which bus or job brought the events, and each stream needs to be safe only for itself.
 The price is a second read of the values.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,19 +18,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xxhash import xxh3_64_hexdigest
 
 from .bronze import BronzeWriter
+from .gold import parse_products
+from .gold.writer import GoldWriter, read_changes
+from .options import DEFAULT_GOLD
 from .silver.writer import SilverWriter
 from .sources import load_source
-from .streams import BatchWriter, Counts, start_stream, stream_error
+from .streams import BatchWriter, Counts, read_table_stream, start_stream, stream_error
 from .tables import EVENTS, Lake, all_tables, check_table, prepare_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["DEFAULT_BATCH_BYTES", "LAYERS", "Ingest"]
+__all__ = ["DEFAULT_BATCH_BYTES", "LAYERS", "Ingest", "refine"]
 
 DEFAULT_BATCH_BYTES = 256 * 1024**2
-LAYERS = ("bronze", "silver")
+LAYERS = ("bronze", "silver", "gold")
 
 Report = Callable[[list[Counts]], None]
 """Told now and then what each stream has written."""
@@ -54,6 +57,8 @@ class Ingest:
     """The settings of the command, or what has those that the source reads: `file_dir`, `for_bus(…)`."""
     until: str = "silver"
     max_batch_bytes: int = DEFAULT_BATCH_BYTES
+    gold: Sequence[str] = DEFAULT_GOLD
+    """The products that are kept, where it goes as far as gold."""
 
     def run_once(self, report: Report | None = None, stop: threading.Event | None = None) -> list[Counts]:
         """Takes in what is there now, layer by layer, and ends."""
@@ -77,27 +82,56 @@ class Ingest:
         records = source.read_stream(self.spark, self.options, self.max_batch_bytes)
         writer = partial(BronzeWriter, bus=self.source, expected_rows=getattr(source, "expected_rows", None))
         yield name, partial(start_stream, records, self.lake, name, writer)
-        yield from _later_streams(self.spark, self.lake, self.until, self.max_batch_bytes)
+        yield from _later_streams(self.spark, self.lake, self.until, self.gold, self.max_batch_bytes)
 
 
-def _later_streams(spark: SparkSession, lake: Lake, until: str, max_batch_bytes: int) -> Iterable[PlannedStream]:
+def refine(
+    spark: SparkSession,
+    lake: Lake,
+    *,
+    until: str,
+    gold: Sequence[str] = DEFAULT_GOLD,
+    max_batch_bytes: int = DEFAULT_BATCH_BYTES,
+    report: Report | None = None,
+    stop: threading.Event | None = None,
+) -> list[Counts]:
+    """Takes what is in bronze to the layers after it, whoever brought it, and ends."""
+    return _run_streams(_later_streams(spark, lake, until, gold, max_batch_bytes), None, report, stop, None)
+
+
+def _later_streams(
+    spark: SparkSession, lake: Lake, until: str, gold: Sequence[str], max_batch_bytes: int
+) -> Iterable[PlannedStream]:
     if until == "bronze":
         return
-    events = spark.readStream.format("delta").option("maxBytesPerTrigger", max_batch_bytes)
-    yield "silver", lambda trigger_s: start_stream(events.load(lake.path(EVENTS)), lake, "silver", SilverWriter, trigger_s)
+    chosen = parse_products(gold) if until == "gold" else None
+    # Before silver runs: both make the tables that are missing.
+    changes = None if chosen is None else read_changes(spark, lake, chosen, max_batch_bytes)
+    events = read_table_stream(spark, lake, EVENTS, max_batch_bytes)
+    yield "silver", partial(start_stream, events, lake, "silver", SilverWriter)
+    if changes is None or chosen is None:
+        return
+    # A product that is new begins with the first row: each choice has a checkpoint of its own.
+    name = f"gold-{xxh3_64_hexdigest(','.join(chosen.names).encode())[:8]}"
+    yield name, partial(start_stream, changes, lake, name, partial(GoldWriter, chosen=chosen))
 
 
 def _run_streams(
     streams: Iterable[PlannedStream], trigger_s: float | None, report: Report | None, stop: threading.Event | None, fed: Any
 ) -> list[Counts]:
     """Runs streams beside each other, or without a trigger one after the other, each to its end."""
+    from pyspark.errors import PySparkException
+
     running: list[Running] = []
     stop = stop or threading.Event()
     try:
         for stream, start in streams:
             if stop.is_set():
                 break
-            query, writer = start(trigger_s)
+            try:
+                query, writer = start(trigger_s)
+            except PySparkException as error:
+                raise stream_error(stream, error) from error
             running.append(Running(stream, query, writer))
             if trigger_s is None:
                 _wait(running, stop, report, fed)

@@ -37,8 +37,9 @@ def ingest(settings: Any) -> int:
             settings,
             until=settings.until,
             max_batch_bytes=settings.lake_batch_bytes,
+            gold=settings.gold,
         )
-        progress = ProgressLine()
+        progress = ProgressLine(is_remote=settings.remote is not None)
         counts = job.run_once(progress, stop) if settings.once else job.run(settings.trigger, stop, progress)
         progress.end(counts)
     return 0

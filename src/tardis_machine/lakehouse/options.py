@@ -6,9 +6,18 @@ Invariant: plain data; importing this loads neither Spark nor Arrow.
 from __future__ import annotations
 
 from ..settings.option import Option
-from ..settings.values import duration, pairs, path, size_bytes, switch, text, url
+from ..settings.request_options import data_types, exchange, span, symbols
+from ..settings.values import duration, items, pairs, path, size_bytes, switch, text, url
 
-__all__ = ["INGEST_OPTIONS", "LAKE_OPTIONS", "SQL_OPTIONS"]
+__all__ = [
+    "BACKFILL_OPTIONS",
+    "DEFAULT_GOLD",
+    "INGEST_OPTIONS",
+    "LAKE_OPTIONS",
+    "OPTIMIZE_OPTIONS",
+    "SQL_OPTIONS",
+    "VERIFY_OPTIONS",
+]
 
 LAKE_OPTIONS = (
     Option(
@@ -48,13 +57,22 @@ LAKE_OPTIONS = (
     ),
 )
 
+DEFAULT_GOLD = ("bars_1m", "top_of_book", "gaps")
+
 LAYER_OPTIONS = (
     Option(
         name="until",
         help="The last layer that this job fills",
         group="lake ingest",
-        choices=("bronze", "silver"),
-        default="silver",
+        choices=("bronze", "silver", "gold"),
+        default="gold",
+    ),
+    Option(
+        name="gold",
+        help="Products that are kept in gold: bars_1m, book_state_10_1s, funding_1h, …",
+        group="lake ingest",
+        parse=items(str, takes="names of products with commas between them"),
+        default=DEFAULT_GOLD,
     ),
     Option(
         name="lake-batch-bytes",
@@ -109,5 +127,40 @@ SQL_OPTIONS = (
         group="lake sql",
         parse=path,
         metavar="FILE.png",
+    ),
+)
+
+BACKFILL_OPTIONS = (
+    exchange("lake backfill", "Exchange to fetch", required=True),
+    symbols("lake backfill", "Its symbols", required=True),
+    *span("lake backfill", "fetched", required=True),
+    data_types("lake backfill", required=True),
+    *LAYER_OPTIONS,
+)
+
+OPTIMIZE_OPTIONS = (
+    Option(
+        name="retain",
+        help="Files that no table needs any more are removed when they are older; less than a week may break readers and streams",
+        group="lake optimize",
+        parse=duration(),
+        default=7 * 86_400.0,
+    ),
+    Option(
+        name="z-order",
+        help="Sorts files by time as well; rewrites whole partitions, for those that rows no longer come to",
+        group="lake optimize",
+        parse=switch,
+        default=False,
+    ),
+)
+
+VERIFY_OPTIONS = (
+    Option(
+        name="format",
+        help="How to write what was found",
+        group="lake verify",
+        choices=("table", "json"),
+        default="table",
     ),
 )

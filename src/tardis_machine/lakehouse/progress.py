@@ -21,8 +21,10 @@ _REDRAW = "\r\x1b[2K"
 class ProgressLine:
     """Rows so far, rows a second, and how far behind the newest record is."""
 
-    def __init__(self, out: TextIO | None = None) -> None:
+    def __init__(self, out: TextIO | None = None, *, is_remote: bool = False) -> None:
+        """`is_remote`: batches run in a Spark Connect server, and what they count stays there."""
         self._out = out or sys.stderr
+        self._is_remote = is_remote
         self._is_terminal = self._out.isatty()
         self._started = self._shown = time.monotonic()
 
@@ -42,6 +44,8 @@ class ProgressLine:
 
     def text(self, counts: list[Counts]) -> str:
         """The line."""
+        if self._is_remote:
+            return f"{time.monotonic() - self._started:,.0f} s in the Spark Connect server, which alone counts rows"
         rows: dict[str, int] = {}
         for stream in counts:
             for table, count in stream.rows.items():
@@ -49,7 +53,8 @@ class ProgressLine:
         bronze, quarantined = rows.get(EVENTS.name, 0), rows.get(QUARANTINE.name, 0)
         silver = sum(count for table, count in rows.items() if table.startswith("silver."))
         rate = bronze / max(time.monotonic() - self._started, 1e-3)
-        parts = [f"bronze {bronze:,}", f"silver {silver:,}", f"{rate:,.0f} rows/s"]
+        gold = sum(count for table, count in rows.items() if table.startswith("gold."))
+        parts = [f"bronze {bronze:,}", f"silver {silver:,}", *([f"gold {gold:,}"] if gold else []), f"{rate:,.0f} rows/s"]
         if quarantined:
             parts.append(f"quarantined {quarantined:,}")
         lost = sum(stream.lost for stream in counts)

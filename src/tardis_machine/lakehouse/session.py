@@ -9,11 +9,16 @@ import logging
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from ..errors import LakeError, MissingExtraError
 
@@ -57,6 +62,7 @@ _TOOLS = Path(__file__).resolve().parents[3] / ".tools"
 """What 'make setup' leaves in a source checkout."""
 _DELTA_JAR = "delta-spark_*.jar"
 _JAVA_VERSION = 17
+_CONNECT_PORT = 15_002
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -80,23 +86,59 @@ def start_session(
     builder = SparkSession.builder.appName(app_name)
     if remote is not None:
         settings = {**SQL_CONF, **(conf or {})}
+        where = _find_server(remote)
         builder = builder.remote(remote)
     else:
         os.environ["JAVA_HOME"] = find_java(os.environ)
         settings = {**DELTA_CONF, **SQL_CONF, **_local_conf(master, long_running=long_running), **(conf or {})}
         if "spark.jars.packages" not in settings:
             settings.setdefault("spark.jars", ",".join(str(jar) for jar in find_jars(jars_dir)))
-        builder = builder.master(master)
-        # Workers run the same interpreter as the driver, not whichever `python3` is first on PATH.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder, where = builder.master(master), master
+        # Workers run the same interpreter as the driver, not whichever `python3` is first on PATH. Spark reads the property only in
+        # programs that it starts itself.
+        python = settings.get("spark.pyspark.python")
+        os.environ["PYSPARK_PYTHON"] = python or os.environ.get("PYSPARK_PYTHON") or sys.executable
     for name, value in settings.items():
         builder = builder.config(name, value)
     # It prints the traceback of whatever a stream raises; the job raises that itself.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     try:
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+        if remote is not None:
+            session.addArtifacts(str(package_archive()), pyfile=True)
+        elif not master.startswith("local"):
+            session.sparkContext.addPyFile(str(package_archive()))
     except Exception as error:
-        raise LakeError(f"Spark did not start on {remote or master}: {_first_line(error)}") from error
+        raise LakeError(f"Spark did not start on {where}: {_first_line(error)}") from error
+    return session
+
+
+def _find_server(remote: str) -> str:
+    """Where the Connect server is, without the token that its address may have; its own client would go on trying for ten minutes."""
+    place = urlsplit(remote)
+    host, port = place.hostname or "", place.port or _CONNECT_PORT
+    try:
+        socket.create_connection((host, port), timeout=10).close()
+    except OSError as error:
+        raise LakeError(f"--remote: no Spark Connect server answers at {host}:{port}: {error}") from None
+    return f"sc://{host}:{port}"
+
+
+_KEPT: list[TemporaryDirectory[str]] = []
+"""Folders that are needed as long as the process lives."""
+
+
+@cache
+def package_archive() -> Path:
+    """This package in one file, from which executors import it: they run the driver's version, whether or not one is installed there."""
+    folder = TemporaryDirectory(prefix="tardis-machine-")
+    _KEPT.append(folder)
+    package = Path(__file__).resolve().parents[1]
+    archive = Path(folder.name) / f"{package.name}.zip"
+    with ZipFile(archive, "w", ZIP_DEFLATED) as zipped:
+        for module in sorted(package.rglob("*.py")):
+            zipped.write(module, module.relative_to(package.parent))
+    return archive
 
 
 def _local_conf(master: str, *, long_running: bool) -> dict[str, str]:
@@ -153,4 +195,6 @@ def find_jars(jars_dir: str | Path | None = None) -> list[Path]:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    # What the JVM raised comes after a line that only says which call it was.
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["BatchWriter", "Counts", "planned_offsets", "start_stream", "stream_error", "with_decoded"]
+__all__ = ["BatchWriter", "Counts", "planned_offsets", "read_table_stream", "start_stream", "stream_error", "with_decoded"]
 
 
 @dataclass
@@ -72,11 +72,12 @@ class BatchWriter(ABC):
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Appends a batch to all tables that it belongs to."""
 
-    def prepare(self, spark: SparkSession, table: Table) -> None:
-        """Makes sure that a table is there: it is made when its first rows come."""
-        if table.name not in self._prepared:
-            prepare_table(spark, self.lake, table)
-            self._prepared.add(table.name)
+    def prepare(self, spark: SparkSession, table: Table) -> bool:
+        """Makes sure that a table is there: it is made when its first rows come; whether it was made just now."""
+        if table.name in self._prepared:
+            return False
+        self._prepared.add(table.name)
+        return prepare_table(spark, self.lake, table)
 
     def append_decoded(self, decoded: DataFrame, table: Table, batch_id: int) -> int | None:
         """Appends good rows to the table, and refused ones to the quarantine; how many there were, where that was seen."""
@@ -108,6 +109,12 @@ class BatchWriter(ABC):
         self.prepare(rows.sparkSession, table)
         writer = rows.select(*table.columns).write.format("delta").mode("append")
         writer.option("txnAppId", f"{self._app_id}/{step}").option("txnVersion", batch_id).save(self.lake.path(table))
+
+
+def read_table_stream(spark: SparkSession, lake: Lake, table: Table, max_batch_bytes: int) -> DataFrame:
+    """What is appended to a table; rows that are deleted, as old ones may be, change nothing."""
+    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", max_batch_bytes).option("skipChangeCommits", "true")
+    return reader.load(lake.path(table))
 
 
 def with_decoded(rows: DataFrame, decode: Callable[[pa.Array], pa.Array], ddl: str) -> DataFrame:

@@ -133,9 +133,10 @@ QUARANTINE = Table(
 
 def all_tables() -> tuple[Table, ...]:
     """Every table of a lake, front to back."""
+    from .gold import GOLD_TABLES
     from .silver import SILVER_TABLES
 
-    return (EVENTS, QUARANTINE, *(silver.table for silver in SILVER_TABLES))
+    return (EVENTS, QUARANTINE, *(silver.table for silver in SILVER_TABLES), *GOLD_TABLES)
 
 
 def check_table(spark: SparkSession, lake: Lake, table: Table) -> bool:
@@ -143,8 +144,8 @@ def check_table(spark: SparkSession, lake: Lake, table: Table) -> bool:
     return _new_columns(spark, lake, table) is not None
 
 
-def prepare_table(spark: SparkSession, lake: Lake, table: Table) -> None:
-    """Makes the table where it is missing, adds the columns that it lacks, and refuses one that does not agree."""
+def prepare_table(spark: SparkSession, lake: Lake, table: Table) -> bool:
+    """Makes the table where it is missing, adds the columns that it lacks, and refuses one that does not agree; whether it made it."""
     path = lake.path(table)
     new_columns = _new_columns(spark, lake, table)
     if new_columns is None:
@@ -155,6 +156,7 @@ def prepare_table(spark: SparkSession, lake: Lake, table: Table) -> None:
         )
     elif new_columns:
         spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({new_columns})")
+    return new_columns is None
 
 
 def _new_columns(spark: SparkSession, lake: Lake, table: Table) -> str | None:

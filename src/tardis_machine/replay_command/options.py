@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..settings import Option, ValueParser, items, path, text
-from ..settings.values import switch
+from ..settings import Option, ValueParser, path, request_options, switch, text
+from ..settings.request_options import data_types, disconnects, exchange, span, symbols, whole_request
 
 __all__ = ["REPLAY_OPTIONS", "REQUEST_FLAGS", "STDOUT"]
 
@@ -20,28 +20,12 @@ def _read_dead_letter(given: str) -> Path | bool:
     return lowered == "true" if lowered in ("true", "false") else path(given)
 
 
-def _names(takes: str) -> ValueParser[tuple[str, ...]]:
-    return items(str, takes=takes)
-
-
 REQUEST = (
-    Option(name="exchange", help="Exchange to replay", group="replay", parse=text(), metavar="NAME"),
-    Option(name="symbols", help="Symbols, by default all", group="replay", parse=_names("symbols with commas between them")),
-    Option(name="from", help="Where it starts: an ISO 8601 date, UTC unless it says otherwise", group="replay", metavar="DATE"),
-    Option(name="to", help="Where it ends; this moment is no longer replayed", group="replay", metavar="DATE"),
-    Option(
-        name="data-types",
-        help="What to normalize to: trade, book_change, quote_10s, book_snapshot_25_100ms, trade_bar_1m, …",
-        group="replay",
-        parse=_names("data types with commas between them"),
-    ),
-    Option(
-        name="with-disconnects",
-        help="Says where the recorder lost its connection: a disconnect message, or in raw history an empty line",
-        group="replay",
-        parse=switch,
-        default=False,
-    ),
+    exchange("replay", "Exchange to replay"),
+    symbols("replay", "Symbols, by default all"),
+    *span("replay", "replayed"),
+    data_types("replay"),
+    disconnects("replay", "Says where the recorder lost its connection: a disconnect message, or in raw history an empty line"),
     Option(
         name="filters",
         help="Channels of raw history: a JSON array of {channel, symbols?}, by default all",
@@ -51,12 +35,9 @@ REQUEST = (
     ),
 )
 REQUEST_FLAGS = {
-    "exchange": "exchange",
-    "symbols": "symbols",
+    **request_options.REQUEST_FLAGS,
     "from": "from",
     "to": "to",
-    "dataTypes": "data-types",
-    "withDisconnectMessages": "with-disconnects",
     "withDisconnects": "with-disconnects",
     "filters": "filters",
 }
@@ -71,13 +52,7 @@ REPLAY_OPTIONS = (
         parse=switch,
         default=False,
     ),
-    Option(
-        name="options",
-        help="The whole request as the HTTP route takes it, or an array of requests to be merged",
-        group="replay",
-        parse=text(lines=True),
-        metavar="JSON|@FILE",
-    ),
+    whole_request("replay", "The whole request as the HTTP route takes it, or an array of requests to be merged"),
     Option(
         name="output",
         help="File for the lines, compressed where it ends in .gz or .zst; - is standard output, which is the default where no bus is on",

@@ -2,7 +2,7 @@
 
 Invariant: frames come finished from a worker and are written as they are; a client that reads slowly pauses its own replay and
 nothing else, and is never cut while it reads. Live data does not wait: who has too much of it unread is sent away. Close codes: 1000
-done, 1001 the server stops, 1008 a bad request or a client that is too slow, 1011 an error, with its reason.
+done, 1001 the server stops, 1008 a bad request or a client that is too slow, 1011 an error, 1013 too many live requests; with a reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import orjson
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from ..errors import OptionsError, TardisMachineError
+from ..errors import BusyError, OptionsError, TardisMachineError
 from ..exchanges import exchange_named
 from ..filters import Filter
 from ..job.contract import Chunk
@@ -297,6 +297,8 @@ async def _play(connections: Sequence[Connection], work: Coroutine[Any, Any, End
         return await writing
     except OptionsError as error:
         return _refusal(error)
+    except BusyError as error:
+        return Ending(WSCloseCode.TRY_AGAIN_LATER, str(error))
     except TardisMachineError as error:
         log.error("a WebSocket replay failed", error=str(error))
         return Ending(WSCloseCode.INTERNAL_ERROR, str(error))

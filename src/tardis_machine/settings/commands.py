@@ -145,6 +145,14 @@ ENGINE = (
     SHUTDOWN_TIMEOUT,
 )
 
+MAX_LIVE_REQUESTS = Option(
+    name="max-live-requests",
+    help="Live requests at a time; each has a process of its own",
+    group="live",
+    parse=integer(1, 10_000),
+    default=64,
+)
+
 LIVE = (
     Option(
         name="exchange-urls",
@@ -217,19 +225,6 @@ COMPLETION = (
 
 EXCHANGES = (Option(name="format", help="How to print the list", group="exchanges", choices=("table", "json"), default="table"),)
 
-DEMO = (
-    Option(name="demo-dir", help="Where the demo keeps its data", group="demo", parse=path, default=Path(".demo")),
-    Option(
-        name="demo-real",
-        help="Uses real history; the first day of a month is free, and that is what the demo asks for",
-        group="demo",
-        parse=switch,
-        default=False,
-    ),
-    Option(name="demo-minutes", help="Minutes of sample history", group="demo", parse=integer(1, 1440), default=10),
-    Option(name="demo-seed", help="Seed of the sample market", group="demo", parse=integer(0), default=1),
-)
-
 DOCTOR = (
     Option(name="check-timeout", help="How long each check of a bus may take", group="doctor", parse=duration(0.1), default=15.0),
     Option(name="probe", help="Publishes one probe event to each bus", group="doctor", parse=switch, default=True),
@@ -243,7 +238,7 @@ SERVE = Command(
     name="serve",
     target="tardis_machine.app:serve",
     help="Serve HTTP and WebSocket, and publish to the buses that are on (what no command means)",
-    declared=(*GENERAL, *SERVER, *ENGINE, *HISTORY, *LIVE, *PUBLISHER),
+    declared=(*GENERAL, *SERVER, *ENGINE, *HISTORY, *LIVE, MAX_LIVE_REQUESTS, *PUBLISHER),
     takes_buses=True,
 )
 
@@ -281,6 +276,27 @@ COMMANDS: Mapping[str, Command] = {
             declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:SQL_OPTIONS"),
         ),
         Command(
+            name="lake backfill",
+            target="tardis_machine.lakehouse.backfill:run",
+            extra="spark",
+            help="Bring history to the lake, without a bus",
+            declared=(*GENERAL, *HISTORY_SOURCE, LAKE, "tardis_machine.lakehouse.options:BACKFILL_OPTIONS"),
+        ),
+        Command(
+            name="lake verify",
+            target="tardis_machine.lakehouse.verify:run",
+            extra="spark",
+            help="Compare what was published with what is in the lake; exit code 1 where something is missing",
+            declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:VERIFY_OPTIONS"),
+        ),
+        Command(
+            name="lake optimize",
+            target="tardis_machine.lakehouse.optimize:run",
+            extra="spark",
+            help="Join small files, and remove those that are needed no more",
+            declared=(*GENERAL, LAKE, "tardis_machine.lakehouse.options:OPTIMIZE_OPTIONS"),
+        ),
+        Command(
             name="exchanges",
             target="tardis_machine.exchange_list:run",
             help="List what is supported",
@@ -288,9 +304,11 @@ COMMANDS: Mapping[str, Command] = {
         ),
         Command(
             name="demo",
-            target="tardis_machine.demo:run",
+            target="tardis_machine.demo.run:run",
+            extra="spark",
             help="Run everything at once on sample data: no account, no network, no broker",
-            declared=(*GENERAL, *HISTORY, LAKE, *DEMO),
+            declared=(*GENERAL, *HISTORY, LAKE, "tardis_machine.demo.options:DEMO_OPTIONS"),
+            takes_buses=True,
         ),
         Command(
             name="doctor",

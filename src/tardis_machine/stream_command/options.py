@@ -5,22 +5,15 @@ Invariant: nothing is imported but settings, as `--help` reads this file.
 
 from __future__ import annotations
 
-from ..settings import Option, duration, items, path, text
-from ..settings.values import switch
+from ..settings import Option, duration, path, request_options, switch
+from ..settings.request_options import data_types, disconnects, exchange, symbols, whole_request
 
 __all__ = ["REQUEST_FLAGS", "STREAM_OPTIONS"]
 
 STREAM_OPTIONS = (
-    Option(name="exchange", help="Exchange to listen to", group="stream", parse=text(), metavar="NAME"),
-    Option(
-        name="symbols", help="Symbols to listen for", group="stream", parse=items(str, takes="symbols with commas between them")
-    ),
-    Option(
-        name="data-types",
-        help="What to normalize to: trade, book_change, quote_10s, book_snapshot_25_100ms, trade_bar_1m, …",
-        group="stream",
-        parse=items(str, takes="data types with commas between them"),
-    ),
+    exchange("stream", "Exchange to listen to"),
+    symbols("stream", "Symbols to listen for"),
+    data_types("stream"),
     Option(
         name="timeout-interval",
         help="How long a connection may be without data before it is made anew; 0 is for ever",
@@ -28,13 +21,7 @@ STREAM_OPTIONS = (
         parse=duration(0.0, 86_400.0),
         default=10.0,
     ),
-    Option(
-        name="with-disconnects",
-        help="Prints where a connection was lost, too; buses always get that",
-        group="stream",
-        parse=switch,
-        default=False,
-    ),
+    disconnects("stream", "Prints where a connection was lost, too; buses always get that"),
     Option(
         name="with-errors",
         help="Prints what went wrong, too; buses always get that",
@@ -48,20 +35,14 @@ STREAM_OPTIONS = (
         group="stream",
         parse=path,
     ),
-    Option(
-        name="options",
-        help="The whole request as the WebSocket route takes it, or an array of requests; each has a process and a session of its own",
-        group="stream",
-        parse=text(lines=True),
-        metavar="JSON|@FILE",
+    whole_request(
+        "stream",
+        "The whole request as the WebSocket route takes it, or an array of requests; each has a process and a session of its own",
     ),
 )
 REQUEST_FLAGS = {
-    "exchange": "exchange",
-    "symbols": "symbols",
-    "dataTypes": "data-types",
+    **request_options.REQUEST_FLAGS,
     "timeoutIntervalMS": "timeout-interval",
-    "withDisconnectMessages": "with-disconnects",
     "withErrorMessages": "with-errors",
 }
 """What a request calls a field, and the flag it is given by."""

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tardis_machine.eventbus.encoding import BronzeEncoder
+from tardis_machine.eventbus.oversize import split_event
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as schema
 from tardis_machine.lakehouse.decoding import PAYLOAD_CASES, REASON
 from tardis_machine.lakehouse.envelope import ENVELOPE, ENVELOPE_DDL, decode_envelopes
@@ -240,6 +241,27 @@ def test_book_changes_by_level_hold_the_levels_of_those_by_message(changes: list
         assert said == [(level.price, level.amount) for message in messages for level in getattr(message, side)]
     assert all(row["level_count"] is None for row in whole)
     assert all(len(row["bids"]) + len(row["asks"]) == min(row["level_count"], 1) for row in single)
+
+
+def test_a_book_that_came_in_parts_is_not_taken_for_several_books() -> None:
+    change = BookChange(
+        symbol="S",
+        exchange="bitmex",
+        is_snapshot=True,
+        bids=[BookLevel(100 - n, 1) for n in range(12)],
+        asks=[BookLevel(101 + n, 1) for n in range(12)],
+        timestamp=to_timestamp(LOCAL_US),
+        local_timestamp=to_timestamp(LOCAL_US),
+    )
+    [whole] = BronzeEncoder(session_id="s", origin="replay").encode([change])
+    parts = split_event(whole, 400)
+    assert parts is not None
+    rows = TABLES["book_changes"].decode(pa.array([whole.value, *(part.value for part in parts)], pa.binary())).to_pylist()
+    assert [rows[0][name] for name in ("part", "part_count", "whole_event_id")] == [None, None, None]
+    assert [row["part"] for row in rows[1:]] == [*range(len(parts))]
+    assert {(row["part_count"], row["whole_event_id"]) for row in rows[1:]} == {(len(parts), whole.event_id)}
+    assert [row["is_snapshot"] for row in rows[1:]] == [True, *([False] * (len(parts) - 1))]
+    assert [level for row in rows[1:] for level in row["bids"]] == rows[0]["bids"]
 
 
 @given(st.lists(st.tuples(st.floats(1e-9, 1e12), st.integers(1, 10**9), st.booleans()), min_size=1, max_size=30))

@@ -1,5 +1,8 @@
 """silver.book_changes: one row for each event; amount 0 removes a level, `is_snapshot` means: forget the book first.
 
+A message that was too large for the bus came in parts, each a row with some of its levels: `part` of `part_count` parts of the event
+`whole_event_id`, which are null otherwise; of a snapshot only the first part has `is_snapshot`.
+
 Published a message at a time, a row has all levels of the message, and `level` and `level_count` are null. Published a level at a
 time, a row has one level in `bids` or in `asks`, its index in `level`, and in `level_count` the number of rows that the message
 takes; the book is forgotten before the first of them only.
@@ -11,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...generated.lakehouse.bronze.v1 import normalized_event_pb2 as schema
-from .columns import Column, Payload, SilverTable, boolean, exact, integer, levels, timestamp, to_levels, to_offsets
+from .columns import PART, Column, Payload, SilverTable, boolean, exact, integer, levels, timestamp, to_levels, to_offsets
 
 
 def _side(field: str, side: int) -> Column:
@@ -41,5 +44,6 @@ BOOK_CHANGES = SilverTable(
         "asks": _side("asks", schema.SIDE_SELL),
         "level": integer("level"),
         "level_count": integer("level_count"),
+        **PART,
     },
 )

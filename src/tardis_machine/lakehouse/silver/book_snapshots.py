@@ -1,11 +1,14 @@
 """silver.book_snapshots: the top of the reconstructed book at an interval, plain or grouped by price.
 
+One that was too large for the bus came in parts: rows with some of its levels each, `part` of `part_count` parts of the event
+`whole_event_id`, which are null otherwise.
+
 Levels are null in both fields where the book has fewer than `depth`.
 """
 
 from __future__ import annotations
 
-from .columns import SilverTable, decimal, integer, levels, text, timestamp
+from .columns import PART, SilverTable, decimal, integer, levels, text, timestamp
 
 BOOK_SNAPSHOTS = SilverTable(
     "book_snapshots",
@@ -18,5 +21,6 @@ BOOK_SNAPSHOTS = SilverTable(
         "grouping": decimal("grouping", "grouping_str"),
         "bids": levels("bids", computed=True),
         "asks": levels("asks", computed=True),
+        **PART,
     },
 )

@@ -17,6 +17,7 @@ from ..decoding import REASON, check_instants, decode_each, decode_fields, enum_
 from ..tables import Table
 
 __all__ = [
+    "PART",
     "Column",
     "Payload",
     "SilverTable",
@@ -148,6 +149,18 @@ def _rounded(numbers: pa.Array) -> pa.Array:
     except pa.ArrowInvalid:
         # Wide enough for every double that is not too small to matter here; digits past the 18th are noise of the addition.
         return pc.round(numbers.cast(pa.decimal256(76, 55)), 18).cast(DECIMAL)
+
+
+def _of_part(field: str, ddl: str, kind: pa.DataType) -> Column:
+    return Column(ddl, kind, lambda payload: pc.struct_field(payload.field("part"), field).cast(kind))
+
+
+PART: Mapping[str, Column] = {
+    "part": _of_part("index", "BIGINT", pa.int64()),
+    "part_count": _of_part("count", "BIGINT", pa.int64()),
+    "whole_event_id": _of_part("whole_event_id", "BINARY", pa.binary()),
+}
+"""Which part of a book that was too large for the bus a row is; null: it is whole."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import TransientDeliveryError
 from ...eventbus.aws import AwsClient, Kind, Problem
 from ...eventbus.kinesis import access_of, stream_address
-from ...eventbus.kinesis_aggregate import split_aggregate
+from ...eventbus.kinesis.aggregate import split_aggregate
 from .lanes import ROW_BYTES, Columns, Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
 
 if TYPE_CHECKING:

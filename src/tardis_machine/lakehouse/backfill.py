@@ -1,0 +1,356 @@
+"""History straight to bronze, without a bus: executors fetch, map and encode, each a symbol's day at a time.
+
+A unit is one exchange, symbol and day (the part of it that is asked for). It is replayed as the server would replay it, in a session of
+its own whose name says what it is; the session's ledger is its last record, written in the same commit as its events. So a
+unit is done when its ledger is in bronze, a job that was stopped goes on with the others, and `lake verify` checks backfills like
+anything else. Rows have the bus `backfill`, and the origin `replay`: they are the events that publishing the same replay would have
+brought, with the same ids, so silver takes neither twice.
+
+Mappers and what is computed begin anew with each unit, as recordings do with each day.
+
+Invariant: a unit is in bronze whole, once, or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import LakeError, OptionsError, TardisMachineError
+from ..eventbus.contract import Event
+from ..eventbus.encoding import BronzeEncoder
+from ..eventbus.ledger import Ledger, Share, to_session_end
+from ..history.client import HistoryClient
+from ..messages import to_timestamp
+from ..replays import NormalizedReplay, fetch_lines
+from ..request import NormalizedRequest, parse_normalized_request
+from .tables import EVENTS, Lake, prepare_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..settings import Settings
+
+__all__ = ["BUS", "Backfill", "Unit", "plan_units"]
+
+BUS = "backfill"
+DAY_US = 86_400_000_000
+UNITS_PER_CORE = 4
+"""In one commit: enough that cores are not idle while the longest unit ends, few enough that a stopped job loses little."""
+
+_INSTANT = pa.timestamp("us", "UTC")
+_SCHEMA = pa.schema(
+    {
+        "exchange": pa.string(),
+        "symbol": pa.string(),
+        "payload_case": pa.string(),
+        "local_ts": _INSTANT,
+        "ingest_ts": _INSTANT,
+        "origin": pa.string(),
+        "event_id": pa.binary(),
+        "session": pa.string(),
+        "sequence": pa.int64(),
+        "value": pa.binary(),
+        "key": pa.string(),
+        "position": pa.string(),
+    }
+)
+_ROWS_IN_BATCH = 10_000
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """What one task brings."""
+
+    session: str
+    request: NormalizedRequest
+
+
+def plan_units(requests: Iterable[NormalizedRequest]) -> list[Unit]:
+    """The units of requests, by day and then by symbol; the same request gives the same units."""
+    units = []
+    for request in requests:
+        if not request.symbols:
+            raise OptionsError("symbols: got nothing, a backfill takes at least one symbol", "symbols")
+        start_us = request.from_us
+        while start_us < request.to_us:
+            end_us = min(start_us - start_us % DAY_US + DAY_US, request.to_us)
+            for symbol in request.symbols:
+                part = msgspec.structs.replace(request, from_us=start_us, to_us=end_us, symbols=[symbol])
+                asked = "+".join(sorted(part.data_types))
+                span = f"{to_timestamp(start_us)}/{to_timestamp(end_us)}"
+                units.append(Unit(f"{BUS}|{part.exchange}|{symbol}|{asked}|{span}", part))
+            start_us = end_us
+    return units
+
+
+@dataclass
+class Progress:
+    """How far a backfill is."""
+
+    total: int
+    done: int = 0
+    skipped: int = 0
+    """Units that an earlier job brought."""
+    rows: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        elapsed_s = max(time.monotonic() - self.started, 1e-3)
+        width = 24
+        filled = width * self.done // max(self.total, 1)
+        parts = [
+            f"backfill [{'█' * filled}{'·' * (width - filled)}] {self.done} of {self.total} symbol days",
+            f"{self.rows:,} rows",
+            f"{self.rows / elapsed_s:,.0f} rows/s",
+        ]
+        if self.done > self.skipped and self.done < self.total:
+            left_s = elapsed_s / (self.done - self.skipped) * (self.total - self.done)
+            parts.append(f"about {left_s / 60:,.0f} min left")
+        if self.skipped:
+            parts.append(f"{self.skipped} were there already")
+        return " · ".join(parts)
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """Requests, and the lake that they go to."""
+
+    spark: SparkSession
+    lake: Lake
+    requests: Sequence[NormalizedRequest]
+    api_url: str
+    api_key: str | None = field(repr=False)
+    cache_dir: str | None
+    """On each executor; None: the default of the machine."""
+
+    def run(self, report: Callable[[Progress], None] | None = None, is_stopped: Callable[[], bool] = lambda: False) -> Progress:
+        """Brings what is not there yet; stops between two commits when it is told to."""
+        units = plan_units(self.requests)
+        prepare_table(self.spark, self.lake, EVENTS)
+        brought = self._brought()
+        left = [unit for unit in units if unit.session not in brought]
+        progress = Progress(len(units), len(units) - len(left), len(units) - len(left))
+        wave = _cores(self.spark) * UNITS_PER_CORE
+        for start in range(0, len(left), wave):
+            if is_stopped():
+                break
+            units_now = left[start : start + wave]
+            progress.rows += self._bring(units_now)
+            progress.done += len(units_now)
+            if report is not None:
+                report(progress)
+        return progress
+
+    def _brought(self) -> set[str]:
+        """Sessions of units whose ledger is in bronze."""
+        ends = self.lake.read(self.spark, EVENTS).where(f"bus = '{BUS}' AND payload_case = 'session_end'")
+        return {row["session"] for row in ends.select("session").distinct().collect()}
+
+    def _bring(self, units: Sequence[Unit]) -> int:
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F  # noqa: N812
+
+        encoded = [(index, msgspec.msgpack.encode(unit)) for index, unit in enumerate(units)]
+        tasks = self.spark.createDataFrame(encoded, "task INT, unit BINARY").repartitionByRange(len(units), "task")
+        fetch = partial(fetch_units, self.api_url, self.api_key, self.cache_dir)
+        seen = Observation()
+        rows = tasks.select("unit").mapInArrow(fetch, _DDL).observe(seen, F.count(F.lit(1)).alias("rows"))
+        rows = rows.withColumns(
+            {
+                "date": F.to_date("local_ts"),
+                "headers": F.expr("CAST(NULL AS MAP<STRING, STRING>)"),
+                "bus": F.lit(BUS),
+                "destination": F.lit(BUS),
+                "broker_timestamp": F.col("ingest_ts"),
+            }
+        )
+        try:
+            rows.select(*EVENTS.columns).write.format("delta").mode("append").save(self.lake.path(EVENTS))
+        except (PySparkException, Py4JJavaError) as error:
+            raise LakeError(f"The backfill stopped: {_own_words(error)}") from error
+        return int(seen.get["rows"])
+
+
+def _cores(spark: SparkSession) -> int:
+    from pyspark.sql.utils import is_remote
+
+    # A Connect server does not tell how many it has.
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1) if is_remote() else spark.sparkContext.defaultParallelism
+
+
+_DDL = (
+    "exchange STRING, symbol STRING, payload_case STRING, local_ts TIMESTAMP, ingest_ts TIMESTAMP, origin STRING, event_id BINARY, "
+    "session STRING, sequence BIGINT, value BINARY, key STRING, position STRING"
+)
+
+
+def fetch_units(
+    api_url: str, api_key: str | None, cache_dir: str | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What an executor does with its units."""
+    for batch in batches:
+        for encoded in batch.column("unit").to_pylist():
+            unit = msgspec.msgpack.decode(encoded, type=Unit)
+            yield from _fetch_unit(unit, api_url, api_key, cache_dir)
+
+
+def _fetch_unit(unit: Unit, api_url: str, api_key: str | None, cache_dir: str | None) -> Iterator[pa.RecordBatch]:
+    encoder = BronzeEncoder(session_id=unit.session, origin="replay", meta={"transport": BUS})
+    ledger = Ledger(Path())
+    ledger.start(unit.session, BUS, "replay", {}, _now_us())
+    position = 0
+    with asyncio.Runner() as runner:
+        client = HistoryClient(api_url, api_key, cache_dir)
+        stream = _events(unit.request, client, encoder)
+        try:
+            while (events := runner.run(anext(stream, None))) is not None:
+                ledger.add(_shares(events), _now_us())
+                yield _to_batch(events, position)
+                position += len(events)
+        except TardisMachineError as error:
+            # Spark shows the last line of what its workers raise.
+            raise LakeError(f"{unit.session}: {error}") from error
+        finally:
+            runner.run(stream.aclose())
+            runner.run(client.aclose())
+    session = ledger.end(unit.session, complete=True, reason="", now_us=_now_us())
+    assert session is not None
+    yield _to_batch(encoder.encode_session_end(to_session_end(session)), position)
+
+
+async def _events(request: NormalizedRequest, client: HistoryClient, encoder: BronzeEncoder) -> Any:
+    # Disconnects are always published, asked for or not.
+    replay = NormalizedReplay(request, keep_disconnects=True)
+    gathered: list[Event] = []
+    async with aclosing(fetch_lines(client, request, replay.segments())) as source:
+        async for segment, lines in source:
+            gathered += encoder.encode(replay.feed(segment, lines))
+            if len(gathered) >= _ROWS_IN_BATCH:
+                yield gathered
+                gathered = []
+    if gathered:
+        yield gathered
+
+
+def _shares(events: Sequence[Event]) -> list[Share]:
+    by_stream: dict[int, list[Event]] = {}
+    for event in events:
+        by_stream.setdefault(id(event.stream), []).append(event)
+    return [Share(own) for own in by_stream.values()]
+
+
+def _to_batch(events: Sequence[Event], position: int) -> pa.RecordBatch:
+    # Events are many, streams are few: what a stream has is said once, and repeated by Arrow.
+    streams = [*{id(event.stream): event.stream for event in events}.values()]
+    places = {id(stream): place for place, stream in enumerate(streams)}
+    of_stream = pa.array([places[id(event.stream)] for event in events], pa.int32())
+    by_stream = {
+        "exchange": [stream.exchange or None for stream in streams],
+        "symbol": [stream.symbol or None for stream in streams],
+        "payload_case": [stream.payload_case for stream in streams],
+        "origin": [stream.origin for stream in streams],
+        "session": [stream.session_id for stream in streams],
+        "key": [f"{stream.exchange}|{stream.symbol}|{stream.payload_case}" for stream in streams],
+    }
+    columns = {name: pa.array(values, pa.string()).take(of_stream) for name, values in by_stream.items()}
+    rows = pa.array(range(position, position + len(events)), pa.int64()).cast(pa.string())
+    columns |= {
+        "local_ts": pa.array([event.local_ts_us for event in events], _INSTANT),
+        "ingest_ts": pa.repeat(pa.scalar(_now_us(), _INSTANT), len(events)),
+        "event_id": pa.array([event.event_id for event in events], pa.binary()),
+        "sequence": pa.array([event.sequence for event in events], pa.int64()),
+        "value": pa.array([event.value for event in events], pa.binary()),
+        "position": pc.binary_join_element_wise(columns["session"], rows, ":"),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _own_words(error: Exception) -> str:
+    """What an executor raised, out of the page that Spark wraps it into."""
+    lines = [line.strip() for line in str(error).splitlines() if "LakeError: " in line]
+    return lines[-1].partition("LakeError: ")[2] if lines else str(error).strip().partition("\n")[0]
+
+
+class ProgressBar:
+    """Shows a backfill on standard error: redrawn on a terminal, a line for each commit in a log."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stderr
+        self._end = "" if self._out.isatty() else "\n"
+        self._start = "\r\x1b[2K" if self._out.isatty() else ""
+
+    def __call__(self, progress: Progress) -> None:
+        """Shows where it is."""
+        self._out.write(f"{self._start}{progress.text}{self._end}")
+        self._out.flush()
+
+    def end(self, progress: Progress) -> None:
+        """Shows where it ended."""
+        self._out.write(f"{self._start}{progress.text}\n")
+
+
+def run(settings: Settings) -> int:
+    """`lake backfill`: history to bronze, then silver and gold as far as is asked."""
+    from .ingest import refine
+    from .jobs import open_session, stop_signal
+    from .progress import ProgressLine
+
+    request = to_request(settings)
+    lake = Lake.at(settings.lake)
+    with stop_signal() as stop:
+        spark = open_session(settings, long_running=True)
+        cache_dir = None if settings.source("cache_dir") == "default" else str(settings.cache_dir)
+        bar = ProgressBar()
+        job = Backfill(spark, lake, [request], settings.api_url, settings.api_key, cache_dir)
+        bar.end(job.run(bar, stop.is_set))
+        if settings.until != "bronze" and not stop.is_set():
+            line = ProgressLine(is_remote=settings.remote is not None)
+            line.end(
+                refine(
+                    spark,
+                    lake,
+                    until=settings.until,
+                    gold=settings.gold,
+                    max_batch_bytes=settings.lake_batch_bytes,
+                    report=line,
+                    stop=stop,
+                )
+            )
+    return 0
+
+
+def to_request(settings: Settings) -> NormalizedRequest:
+    """What the flags ask for; raises OptionsError that names the flag."""
+    fields = {"exchange": "exchange", "symbols": "symbols", "from": "from", "to": "to", "dataTypes": "data-types"}
+    options = {
+        "exchange": settings.exchange,
+        "symbols": list(settings.symbols),
+        "from": settings.from_,
+        "to": settings.to,
+        "dataTypes": list(settings.data_types),
+    }
+    try:
+        return parse_normalized_request(options)
+    except OptionsError as error:
+        name = (error.field or "").partition("[")[0]
+        flag = f"--{fields[name]}" if name in fields else name
+        raise OptionsError(f"{flag}{str(error).removeprefix(name)}", error.field) from None

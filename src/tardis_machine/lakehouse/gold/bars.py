@@ -1,0 +1,157 @@
+"""gold.bars: trades summed up over intervals of time, `bars_1s`, `bars_1m`, `bars_5m`, `bars_1h`, `bars_1d` and any other.
+
+A bar has the trades of one symbol whose instant lies in [start, end). In the order of their instants, then of their arrival:
+
+- open, high, low, close: the first, highest, lowest and last price
+- volume, buy_volume, sell_volume, trades: sums of amounts, all and by the taker's side, and the number of trades
+- vwap: the sum of price times amount, divided by the volume
+- twap: the mean of prices, each weighted with the time until the next trade, the last one until the end of the bar
+- is_complete: trades of the exchange go on past the end of the bar (within a day), and the connection was not lost within it
+
+An interval without a trade has no bar.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..silver.control_events import CONTROL_EVENTS
+from ..silver.trades import TRADES
+from ..tables import Table
+from .product import Product, Scope
+from .touched import WINDOWS
+from .windows import floor_to, interval_us, later
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["BARS", "bars"]
+
+BARS = Table(
+    "gold.bars",
+    {
+        "date": "DATE",
+        "exchange": "STRING",
+        "symbol": "STRING",
+        "interval": "STRING",
+        "start": "TIMESTAMP",
+        "end": "TIMESTAMP",
+        **dict.fromkeys(("open", "high", "low", "close", "volume", "buy_volume", "sell_volume"), "DECIMAL(38, 18)"),
+        "trades": "BIGINT",
+        "vwap": "DECIMAL(38, 18)",
+        "twap": "DECIMAL(38, 18)",
+        "is_complete": "BOOLEAN",
+    },
+    skip_by=("start",),
+)
+
+ORDER = "struct(ts, local_ts, sequence, event_id)"
+
+
+def bars(interval: str) -> Product:
+    """Bars of an interval."""
+    return Product(
+        name=f"bars_{interval}",
+        table=BARS,
+        keys=("exchange", "symbol", "interval", "start"),
+        reads=frozenset({"trades", "control_events"}),
+        interval_us=interval_us(interval),
+        compute=lambda scope: _compute(scope, interval),
+        only={"interval": interval},
+        reopened=lambda scope: _reopened(scope, interval),
+    )
+
+
+def _compute(scope: Scope, interval: str) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.window import Window
+
+    trades = scope.rows(TRADES.table)
+    end = later("start", scope.interval_us)
+    window = Window.partitionBy("exchange", "symbol", "start").orderBy("ts", "local_ts", "sequence", "event_id")
+    until = F.coalesce(F.lead("ts").over(window), F.expr(end))
+    # Rows are rounded one by one, and decimals add up exactly: the sum does not depend on the order of the rows.
+    summed = (
+        trades.withColumn("held_us", F.unix_micros(until) - F.unix_micros("ts"))
+        .groupBy("exchange", "symbol", "start")
+        .agg(
+            F.expr(f"min_by(price, {ORDER})").alias("open"),
+            F.max("price").alias("high"),
+            F.min("price").alias("low"),
+            F.expr(f"max_by(price, {ORDER})").alias("close"),
+            F.sum("amount").alias("volume"),
+            F.expr("coalesce(sum(amount) FILTER (WHERE side = 'buy'), 0)").alias("buy_volume"),
+            F.expr("coalesce(sum(amount) FILTER (WHERE side = 'sell'), 0)").alias("sell_volume"),
+            F.count(F.lit(1)).alias("trades"),
+            F.expr("sum(try_cast(double(price) * double(amount) AS DECIMAL(38, 18)))").alias("notional"),
+            F.expr("sum(try_cast(double(price) * held_us AS DECIMAL(38, 6)))").alias("price_us"),
+            F.sum("held_us").alias("held_us"),
+        )
+        .withColumn("end", F.expr(end))
+    )
+    known = summed.join(_latest(scope, interval), "exchange", "left").join(_cut(scope), ["exchange", "symbol", "start"], "left")
+    # Bars lie on a grid: trades go on past the end of one when another starts there or later.
+    latest = F.greatest("latest", F.max("start").over(Window.partitionBy("exchange")))
+    known = known.withColumn("is_complete", (latest >= F.col("end")) & F.col("is_cut").isNull())
+    return known.selectExpr(
+        "to_date(start) AS date",
+        "exchange",
+        "symbol",
+        f"'{interval}' AS interval",
+        "start",
+        "end",
+        "open",
+        "high",
+        "low",
+        "close",
+        "volume",
+        "buy_volume",
+        "sell_volume",
+        "trades",
+        "try_cast(try_divide(double(notional), double(volume)) AS DECIMAL(38, 18)) AS vwap",
+        "try_cast(coalesce(try_divide(double(price_us), double(held_us)), double(close)) AS DECIMAL(38, 18)) AS twap",
+        "is_complete",
+    )
+
+
+def _latest(scope: Scope, interval: str) -> DataFrame:
+    """How far the trades of each exchange go, as far as the bars already there tell."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    known = _own(scope, interval).where(F.col("date") >= min(scope.dates()))
+    return known.groupBy("exchange").agg(F.max("start").alias("latest"))
+
+
+def _own(scope: Scope, interval: str) -> DataFrame:
+    """The bars that are there already."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return scope.lake.read(scope.spark, BARS).where(F.col("exchange").isin(*scope.exchanges) & (F.col("interval") == interval))
+
+
+def _disconnects(scope: Scope) -> DataFrame:
+    """Windows in which a connection was lost; symbols null: of every symbol of the exchange."""
+    lost = scope.near(CONTROL_EVENTS.table).where("kind = 'disconnect'")
+    return lost.selectExpr("exchange", f"{floor_to('local_ts', scope.interval_us)} AS start", "symbols")
+
+
+def _cut(scope: Scope) -> DataFrame:
+    return (
+        scope.frame.join(_disconnects(scope), ["exchange", "start"])
+        .where("symbols IS NULL OR array_contains(symbols, symbol)")
+        .selectExpr("exchange", "symbol", "start", "true AS is_cut")
+        .distinct()
+    )
+
+
+def _reopened(scope: Scope, interval: str) -> pa.Table:
+    """Bars that were not complete when they were computed, and those in which a connection turns out to have been lost."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    own = _own(scope, interval).where(F.col("date").isin(*scope.dates())).select("exchange", "symbol", "start", "is_complete")
+    again = own.where("NOT is_complete")
+    if "control_events" in scope.touched.sources:
+        again = again.unionByName(own.where("is_complete").join(_disconnects(scope), ["exchange", "start"], "left_semi"))
+    return again.select(*WINDOWS.names).toArrow().cast(WINDOWS)

@@ -1,0 +1,66 @@
+"""The command: runs, prints what was compared, and ends with 1 where anything differs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from benchmarks.report import Table
+from tests.lake_crash.run import ALL_PRODUCTS, CrashRun, Outcome
+
+
+def main() -> int:
+    """Takes how much, and how often."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lake_crash", description=__doc__)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--traces", type=int, default=40, help="plans, ends and versions that a job may write before it is killed"
+    )
+    parser.add_argument("--gold", default=",".join(ALL_PRODUCTS), help="the products to keep, with commas between them")
+    parser.add_argument("--folder", type=Path, help="where all of it is kept, to look at it afterwards")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="lake-crash-") as temporary:
+        run = CrashRun(
+            given.folder or Path(temporary),
+            events=given.events,
+            kills=given.kills,
+            seed=given.seed,
+            most_traces=given.traces,
+            gold=given.gold.split(","),
+            say=partial(print, flush=True),
+        )
+        outcome = run.run()
+        show(given.seed, outcome)
+    return 0 if is_good(outcome) else 1
+
+
+def is_good(outcome: Outcome) -> bool:
+    """Whether nothing differs, and nothing else was off."""
+    return not outcome.problems and all(table.is_equal for table in outcome.comparisons)
+
+
+def show(seed: int, outcome: Outcome) -> None:
+    """Prints the table and the verdict."""
+    table = Table(
+        f"seed {seed}: a lake whose job was killed {outcome.kills} times, against one that nobody disturbed",
+        *("table", "rows", "rows undisturbed", "only in the first", "only in the other"),
+    )
+    for item in outcome.comparisons:
+        table.add(item.table, f"{item.rows:,}", f"{item.other_rows:,}", f"{item.only_here:,}", f"{item.only_there:,}")
+    table.show()
+    print(f"\nall columns of all rows; {outcome.disturbed_s:.0f} s with kills, {outcome.undisturbed_s:.0f} s without")
+    for item in outcome.comparisons:
+        if item.example is not None:
+            print(f"difference: {item.table}: {item.example}")
+    for problem in outcome.problems:
+        print(f"problem: {problem}")
+    print("verdict:", "equal, row by row" if is_good(outcome) else "something is off")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

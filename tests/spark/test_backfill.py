@@ -1,0 +1,120 @@
+"""History brought straight to the lake is what publishing the same replay would have brought; files are joined, others can read them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tardis_machine.errors import LakeError
+from tardis_machine.lakehouse.backfill import Backfill
+from tardis_machine.lakehouse.ingest import refine
+from tardis_machine.lakehouse.optimize import optimize
+from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
+from tardis_machine.lakehouse.silver.derivative_tickers import DERIVATIVE_TICKERS
+from tardis_machine.lakehouse.silver.trades import TRADES
+from tardis_machine.lakehouse.tables import EVENTS, Lake
+from tardis_machine.lakehouse.verify import verify
+from tardis_machine.request import NormalizedRequest, parse_normalized_request
+from tardis_machine.sample.history_api import Fault, SampleHistoryApi
+from tardis_machine.sample.market import Market
+from tardis_machine.sample.recording import Recording
+from tests.integration.machine import options, running_machine
+from tests.spark.lake_under_test import LakeUnderTest
+
+pytestmark = pytest.mark.timeout(900)
+
+# Over midnight: two units for each symbol.
+ASKED = {
+    "exchange": "bitmex",
+    "symbols": ["XBTUSD", "ETHUSD"],
+    "from": "2020-01-31T23:59:00Z",
+    "to": "2020-02-01T00:01:00Z",
+    "dataTypes": ["trade", "book_change", "derivative_ticker"],
+}
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[SampleHistoryApi]:
+    with SampleHistoryApi(Recording(Market(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
+        yield api
+
+
+def published(api: SampleHistoryApi, folder: Path, request: dict[str, Any]) -> None:
+    """Replays to the file bus, as a server does."""
+
+    async def replay() -> None:
+        bus = {"dir": folder}
+        async with running_machine(api, folder.parent / "cache", file=bus, spool_dir=folder.parent / "spool") as client:
+            await client.lines(options(**request))
+
+    asyncio.run(replay())
+
+
+def request_of(**changes: Any) -> NormalizedRequest:
+    return parse_normalized_request({**ASKED, **changes})
+
+
+def test_a_backfill_brings_what_a_bus_would_have_brought(lake: LakeUnderTest, api: SampleHistoryApi, tmp_path: Path) -> None:
+    # A day and a symbol at a time, as a backfill does it.
+    for symbol in ("XBTUSD", "ETHUSD"):
+        for start, end in (("2020-01-31T23:59:00Z", "2020-02-01T00:00:00Z"), ("2020-02-01T00:00:00Z", "2020-02-01T00:01:00Z")):
+            published(api, lake.bus.folder, {**ASKED, "symbols": [symbol], "from": start, "to": end})
+    lake.ingest(until="silver")
+
+    other = Lake.at(tmp_path / "backfilled")
+    cache = str(tmp_path / "executors")
+
+    def backfill(request: NormalizedRequest) -> Backfill:
+        return Backfill(lake.spark, other, [request], api.url, None, cache)
+
+    # It fails where upstream does, and leaves nothing behind that is not whole.
+    api.fail(Fault(status=400, message="no such thing"), times=1000)
+    with pytest.raises(LakeError, match=r"The backfill stopped: backfill\|bitmex\|.*no such thing"):
+        backfill(request_of()).run()
+    api.recover()
+    assert lake.spark.read.format("delta").load(other.path(EVENTS)).count() == 0
+
+    # First one symbol; then the rest, and not that one again.
+    first = backfill(request_of(symbols=["XBTUSD"])).run()
+    assert (first.total, first.done, first.skipped) == (2, 2, 0)
+    rest = backfill(request_of()).run()
+    assert (rest.total, rest.done, rest.skipped) == (4, 4, 2)
+    assert backfill(request_of()).run().rows == 0
+    refine(lake.spark, other, until="silver")
+
+    def ids(place: Lake) -> list[tuple[Any, ...]]:
+        events = place.read(lake.spark, EVENTS).where("payload_case <> 'session_end'")
+        columns = ("exchange", "symbol", "payload_case", "sequence", "local_ts", "origin", "date")
+        return sorted((*row[:-1], bytes(row[-1])) for row in events.select(*columns, "event_id").collect())
+
+    assert ids(other) == ids(lake.lake)
+    assert first.rows + rest.rows == len(ids(other)) + 4
+    for silver in (TRADES, BOOK_CHANGES, DERIVATIVE_TICKERS):
+        ours, theirs = (place.read(lake.spark, silver.table).drop("session") for place in (other, lake.lake))
+        assert ours.count() == theirs.count() > 0
+        assert ours.exceptAll(theirs).count() == 0
+    outcome = verify(lake.spark, other)
+    assert outcome.is_whole
+    assert [session.state for session in outcome.sessions] == ["complete"] * 4
+
+    trades = other.read(lake.spark, TRADES.table).count()
+    volume = other.read(lake.spark, TRADES.table).selectExpr("sum(amount)").collect()[0][0]
+    sizes = {item.table: item for item in optimize(lake.spark, other, retain_s=0, z_order=True)}
+    assert sizes["bronze.events"].files_after < sizes["bronze.events"].files_before
+    # Date and exchange, and one file in each; the ledgers have no exchange, and a date of their own.
+    assert sizes["silver.trades"].files_after == 2
+    assert other.read(lake.spark, TRADES.table).count() == trades
+    assert sum(1 for _ in Path(other.path(TRADES.table)).rglob("*.parquet")) == 2
+
+    # Tables open without Spark.
+    import duckdb
+    from deltalake import DeltaTable
+
+    opened = DeltaTable(other.path(TRADES.table)).to_pyarrow_table()
+    assert opened.num_rows == trades
+    answer = duckdb.sql("SELECT count(*), sum(amount), min(exchange) FROM opened").fetchall()
+    assert answer == [(trades, volume, "bitmex")]

@@ -1,0 +1,115 @@
+"""The same jobs on a cluster of separate processes: the same tables, also when a machine of it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tardis_machine.lakehouse.backfill import Backfill
+from tardis_machine.lakehouse.ingest import Ingest, refine
+from tardis_machine.lakehouse.tables import Lake
+from tardis_machine.request import parse_normalized_request
+from tardis_machine.sample.history_api import SampleHistoryApi
+from tardis_machine.sample.market import Market
+from tardis_machine.sample.recording import Recording
+from tests.lake_crash.comparing import compare_lakes, compare_table
+from tests.lake_crash.events import FEW_MARKETS, write_files
+from tests.lake_crash.job import QUICK_START, LakeJob
+from tests.servers.spark_cluster import SparkCluster, make_bare_python
+
+pytestmark = pytest.mark.timeout(900)
+
+SMALL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.executor.memory": "768m",
+    "spark.executor.extraJavaOptions": QUICK_START,
+    "spark.driver.extraJavaOptions": QUICK_START,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+GOLD = ("bars_1m", "top_of_book")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What executors run: it does not have this package."""
+    return make_bare_python(tmp_path_factory.mktemp("executors") / "python")
+
+
+def job(cluster: SparkCluster, python: Path, log: Path, *arguments: str) -> LakeJob:
+    conf = {**SMALL, "spark.pyspark.python": str(python)}
+    flags = [flag for name, value in conf.items() for flag in ("--spark-conf", f"{name}={value}")]
+    return LakeJob(*arguments, "--master", cluster.url, *flags, log=log)
+
+
+def check_equal(lake: Path, local: Path, *tables: str) -> None:
+    compared = {item.table: item for item in compare_lakes(lake, local)}
+    assert [item for item in compared.values() if not item.is_equal] == []
+    assert all(compared[table].rows for table in tables), compared
+
+
+def test_an_ingest_on_a_cluster_that_loses_a_worker_has_the_tables_of_one_machine(
+    spark: SparkSession, cluster: SparkCluster, bare_python: Path, tmp_path: Path
+) -> None:
+    write_files(tmp_path / "bus", events=1_000, files=2, seed=1, markets=FEW_MARKETS)
+    lake, local = tmp_path / "lake", tmp_path / "local"
+    options = ("--from", "files", "--file-dir", str(tmp_path / "bus"), "--lake", str(lake), "--once", "--gold", ",".join(GOLD))
+    ingest = job(cluster, bare_python, tmp_path / "ingest.log", "ingest", *options)
+    ingest.start()
+    lost = cluster.workers[1]
+    # Bronze is there; silver and gold are not.
+    ingest.wait_until(lambda: lost.has_executor and (lake / "bronze/events/_delta_log/00000000000000000001.json").exists(), 300)
+    lost.kill()
+    code = ingest.wait(600)
+    assert code == 0, ingest.tail
+    lost.start()
+    assert "Traceback" not in ingest.log.read_text()
+
+    reference = Ingest(spark, Lake.at(local), "files", SimpleNamespace(file_dir=tmp_path / "bus"), until="gold", gold=GOLD)
+    reference.run_once()
+    check_equal(lake, local, "bronze.events", "bronze.quarantine", "silver.trades", "gold.bars", "gold.top_of_book")
+
+
+def test_a_backfill_on_a_cluster_has_the_tables_of_one_machine(
+    spark: SparkSession, cluster: SparkCluster, bare_python: Path, tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {
+        "exchange": "bitmex",
+        "symbols": ["XBTUSD", "ETHUSD"],
+        "from": "2020-02-01",
+        "to": "2020-02-01T00:01:00Z",
+        "dataTypes": ["trade", "book_change"],
+    }
+    lake, local = tmp_path / "lake", tmp_path / "local"
+    with SampleHistoryApi(Recording(Market(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
+        options = ("--exchange", "bitmex", "--symbols", "XBTUSD,ETHUSD", "--from", asked["from"], "--to", asked["to"])
+        places = ("--api-url", api.url, "--cache-dir", str(tmp_path / "cache"), "--lake", str(lake))
+        types = ("--data-types", "trade,book_change", "--until", "silver")
+        backfill = job(cluster, bare_python, tmp_path / "backfill.log", "backfill", *options, *types, *places)
+        backfill.start()
+        code = backfill.wait(600)
+        assert code == 0, backfill.tail
+        requests = [parse_normalized_request(asked)]
+        Backfill(spark, Lake.at(local), requests, api.url, None, str(tmp_path / "local-cache")).run()
+    refine(spark, Lake.at(local), until="silver")
+    # When something was fetched is in the event itself.
+    of_their_time = ("value", "ingest_ts", "broker_timestamp")
+    compared = [
+        compare_table("bronze.events", lake, local, without=of_their_time, where="payload_case <> 'session_end'"),
+        *(compare_table(table, lake, local) for table in ("silver.trades", "silver.book_changes")),
+    ]
+    assert [item for item in compared if not item.is_equal or not item.rows] == []

@@ -1,0 +1,143 @@
+"""Books from sorted rows: what is given, when, and from which book it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tardis_machine.lakehouse.gold.rebuilding import BOOKS, CHANGE, DISCONNECT, KNOWN, TOP, Sampling, rebuild
+
+_DECIMAL = pa.decimal128(38, 18)
+_LEVELS = pa.list_(pa.struct({"price": _DECIMAL, "amount": _DECIMAL}))
+_FEED = pa.schema(
+    {
+        "exchange": pa.string(),
+        "symbol": pa.string(),
+        "kind": pa.int32(),
+        "local_us": pa.int64(),
+        "event_us": pa.int64(),
+        "is_snapshot": pa.bool_(),
+        "bids": _LEVELS,
+        "asks": _LEVELS,
+        "level_count": pa.int64(),
+        "emit_from_us": pa.int64(),
+        "until_us": pa.int64(),
+    }
+)
+SECOND = 1_000_000
+
+
+def levels(*pairs: tuple[float, float]) -> list[dict[str, Decimal]]:
+    return [{"price": Decimal(str(price)), "amount": Decimal(str(amount))} for price, amount in pairs]
+
+
+def row(
+    kind: int,
+    at_us: int,
+    bids: Sequence[tuple[float, float]] = (),
+    asks: Sequence[tuple[float, float]] = (),
+    *,
+    snapshot: bool = False,
+    count: int | None = None,
+    symbol: str = "A",
+    emit_from_us: int = 0,
+    until_us: int | None = None,
+) -> dict[str, Any]:
+    return dict(
+        zip(
+            _FEED.names,
+            ("x", symbol, kind, at_us, at_us, snapshot, levels(*bids), levels(*asks), count, emit_from_us, until_us),
+            strict=True,
+        )
+    )
+
+
+def rebuilt(rows: Sequence[dict[str, Any]], *samplings: Sampling, cut: int = 1000) -> list[dict[str, Any]]:
+    batches = [pa.RecordBatch.from_pylist(rows[start : start + cut], _FEED) for start in range(0, len(rows), cut)]
+    return [item for batch in rebuild(samplings, batches) for item in batch.to_pylist()]
+
+
+def of(items: Sequence[dict[str, Any]], product: str) -> list[tuple[Any, ...]]:
+    def side(given: Sequence[dict[str, Decimal]] | None) -> list[tuple[float, float]] | None:
+        return None if given is None else [(float(level["price"]), float(level["amount"])) for level in given]
+
+    chosen = [item for item in items if item["product"] == product]
+    return [(round(item["start"].timestamp() * SECOND), side(item["bids"]), side(item["asks"])) for item in chosen]
+
+
+FEED = [
+    row(CHANGE, 1, [(5, 1)], [(9, 9)]),  # before any snapshot: ignored
+    row(CHANGE, 10, [(99, 5), (98, 7)], [(101, 3)], snapshot=True),
+    row(CHANGE, 20, [(98, 8)]),  # not at the top
+    row(CHANGE, 30, [(99, 0)]),
+    row(CHANGE, 30, [(99.5, 2)]),  # the same instant
+    row(CHANGE, SECOND + 1, [], [(101, 0), (102, 4)]),
+    row(DISCONNECT, 3 * SECOND),
+    row(CHANGE, 3 * SECOND + 1, [(50, 1)]),  # no book
+    row(CHANGE, 4 * SECOND, [(90, 1)], [(91, 1)], snapshot=True),
+]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 1000])
+def test_tops_and_states(cut: int) -> None:
+    items = rebuilt(FEED, Sampling("two", 2, SECOND), cut=cut)
+    assert of(items, TOP) == [
+        (10, [(99, 5)], [(101, 3)]),
+        (30, [(99.5, 2)], [(101, 3)]),
+        (SECOND + 1, [(99.5, 2)], [(102, 4)]),
+        (3 * SECOND, [], []),
+        (4 * SECOND, [(90, 1)], [(91, 1)]),
+    ]
+    assert of(items, "two") == [
+        (0, [(99.5, 2), (98, 8)], [(101, 3)]),
+        (SECOND, [(99.5, 2), (98, 8)], [(102, 4)]),
+        (4 * SECOND, [(90, 1)], [(91, 1)]),
+    ]
+    assert of(items, BOOKS) == [(0, [(90, 1)], [(91, 1)])]
+    flows = [item["order_flow"] for item in items if item["product"] == TOP]
+    # A better bid brings its amount; an ask that went away takes its own; nothing is said where a side is missing.
+    assert flows == [None, 2, 3, None, None]
+
+
+def test_it_goes_on_from_a_known_book_and_gives_what_is_new() -> None:
+    whole = rebuilt(FEED[:6], Sampling("two", 2, SECOND))
+    known = row(KNOWN, 20, [(99, 5), (98, 8)], [(101, 3)], snapshot=True)
+    items = rebuilt([{**line, "emit_from_us": 30} for line in (known, *FEED[3:6])], Sampling("two", 2, SECOND))
+    assert of(items, TOP) == of(whole, TOP)[1:]
+    assert of(items, "two") == of(whole, "two")
+    # At a snapshot that replaces the book it ends: the rest of that second, and of that hour, is as it was.
+    until = 4 * SECOND
+    items = rebuilt([{**line, "until_us": until} for line in FEED], Sampling("two", 2, SECOND))
+    assert of(items, TOP) == of(rebuilt(FEED), TOP)
+    assert [start for start, _, _ in of(items, "two")] == [0, SECOND]
+    assert of(items, BOOKS) == []
+    # A connection that was lost before leaves no book to go on from.
+    nothing = {**row(KNOWN, 20), "bids": None, "asks": None}
+    assert of(rebuilt([nothing, FEED[2]]), TOP) == []
+
+
+def test_levels_one_by_one_forget_the_book_once() -> None:
+    feed = [
+        row(CHANGE, 5, [(50, 1)], [(60, 1)], snapshot=True),
+        *(row(CHANGE, 10, [(price, 1)], snapshot=True, count=3) for price in (99, 98)),
+        row(CHANGE, 10, [], [(101, 1)], snapshot=True, count=3),
+        row(CHANGE, 20, [(100, 2)], count=1),
+    ]
+    items = rebuilt(feed, Sampling("all", 10, SECOND))
+    assert of(items, "all") == [(0, [(100, 2), (99, 1), (98, 1)], [(101, 1)])]
+
+
+def test_symbols_have_books_of_their_own_and_crossed_levels_are_counted() -> None:
+    feed = [
+        row(CHANGE, 10, [(99, 1)], [(101, 1), (103, 1)], snapshot=True),
+        row(CHANGE, 20, [(102, 1)]),  # the ask at 101 is stale
+        row(CHANGE, 10, [(9, 1)], [(11, 1)], snapshot=True, symbol="B"),
+    ]
+    items = rebuilt(feed)
+    tops = [item for item in items if item["product"] == TOP]
+    assert [(item["symbol"], item["crossed_levels"]) for item in tops] == [("A", 0), ("A", 1), ("B", 0)]
+    assert of(items, TOP)[1] == (20, [(102, 1)], [(103, 1)])
