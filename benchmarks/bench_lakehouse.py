@@ -2,7 +2,8 @@
 
     python -m benchmarks lakehouse [-- --events 500000]
 
-Everything is measured twice in one JVM: the first round also pays for what the JVM compiles, and a job of hours runs like the second.
+Stages are measured twice in one JVM: the first round also pays for what the JVM compiles, and a job of hours runs like the second.
+Then, once: a backfill of the cached sample hour of five exchanges, bars over ten times the trades, and how many files small batches leave.
 The processor time of a row does not depend on what else the machine does; two idle cores do two rows in that time.
 
 Invariant: ratios compare stages of one round, over the same records.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -23,13 +25,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.report import Table, to_count
+from benchmarks import sample_hour
+from benchmarks.report import Table, to_count, to_ratio
 from tardis_machine.eventbus.encoding import BronzeEncoder
-from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.backfill import Backfill, Progress
+from tardis_machine.lakehouse.ingest import Ingest, refine
+from tardis_machine.lakehouse.optimize import optimize
 from tardis_machine.lakehouse.session import start_session
+from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.sources import load_source
-from tardis_machine.lakehouse.tables import Lake
+from tardis_machine.lakehouse.tables import EVENTS, Lake, prepare_table
 from tardis_machine.messages import Trade, to_timestamp
+from tardis_machine.request import parse_normalized_request
 from tests.spark.source_under_test import SourceUnderTest
 
 if TYPE_CHECKING:
@@ -41,10 +48,10 @@ KEY = "bitmex|XBTUSD|trade"
 META = {"request_id": "0123456789abcdef", "transport": "http", "route": "/replay-normalized", "app_version": "1.0.0"}
 
 
-def encode_trades(events: int, session: str) -> Iterator[list[Any]]:
+def encode_trades(events: int, session: str, start: int = 0) -> Iterator[list[Any]]:
     """Trades of one symbol, a millisecond apart, encoded, a file's worth at a time."""
     encoder = BronzeEncoder(session_id=session, origin="replay", meta=META)
-    for first in range(0, events, EVENTS_A_FILE):
+    for first in range(start, start + events, EVENTS_A_FILE):
         trades = [
             Trade(
                 symbol="XBTUSD",
@@ -56,7 +63,7 @@ def encode_trades(events: int, session: str) -> Iterator[list[Any]]:
                 timestamp=to_timestamp(START_US + n * 1000, milliseconds=True),
                 local_timestamp=to_timestamp(START_US + n * 1000 + 250),
             )
-            for n in range(first, min(first + EVENTS_A_FILE, events))
+            for n in range(first, min(first + EVENTS_A_FILE, start + events))
         ]
         yield encoder.encode(trades)
 
@@ -66,10 +73,10 @@ def headers_of(event: Any) -> list[tuple[str, str]]:
     return [("payloadCase", "trade"), ("dataType", "trade"), ("eventId", event.event_id.hex())]
 
 
-def write_files(folder: Path, events: int, session: str) -> None:
+def write_files(folder: Path, events: int, session: str, first: int = 0) -> None:
     """Files as the file bus writes them."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number, encoded in enumerate(encode_trades(events, session)):
+    for number, encoded in enumerate(encode_trades(events, session, first)):
         table = pa.table(
             {
                 "value": pa.array([event.value for event in encoded], pa.binary()),
@@ -151,24 +158,68 @@ def measure_kafka(spark: SparkSession, work_dir: Path, source: SourceUnderTest) 
     }
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--events", type=int, default=500_000)
-    events = parser.parse_args().events
-    spark = start_session(master="local[2]", long_running=True)
-    work_dir = Path(tempfile.mkdtemp(prefix="bench-lake-"))
-    rounds: list[dict[str, Cost]] = []
-    try:
-        with SourceUnderTest("kafka", work_dir / "kafka") as source:
-            write_topic(source, events)
-            measure_files(spark, work_dir / "start", min(events, 20_000))
-            for name in ("first", "second"):
-                costs = measure_files(spark, work_dir / name, events)
-                rounds.append(costs | measure_kafka(spark, work_dir / name, source))
-    finally:
-        spark.stop()
-        shutil.rmtree(work_dir, ignore_errors=True)
+def measure_backfill(spark: SparkSession, work_dir: Path, minutes: int) -> tuple[int, Cost]:
+    """The cached sample of five exchanges to bronze; how many rows, and what they took."""
+    sample_hour.fill(minutes)
+    requests = [
+        parse_normalized_request(sample_hour.options(name, minutes, "trade", "book_change")) for name in sample_hour.EXCHANGES
+    ]
+    job = Backfill(spark, Lake.at(work_dir / "backfill"), requests, "http://127.0.0.1:9", None, str(sample_hour.CACHE_DIR))
+    done: list[Progress] = []
+    cost = measured(lambda: done.append(job.run()))
+    return done[0].rows, cost
+
+
+def measure_bars(spark: SparkSession, work_dir: Path, trades: int) -> Cost:
+    """Bars of a minute over trades of ten symbols that are in silver."""
+    lake = Lake.at(work_dir / f"bars-{trades}")
+    for table in (EVENTS, TRADES.table):
+        prepare_table(spark, lake, table)
+    at = f"timestamp_micros({START_US} + id * 1000)"
+    columns = {
+        "date": f"to_date({at})",
+        "exchange": "'bitmex'",
+        "symbol": "concat('S', id % 10)",
+        "local_ts": at,
+        "event_ts": at,
+        "trade_id": "string(id)",
+        "price": "CAST(9000 + id % 1000 / 2 AS DECIMAL(38, 18))",
+        "amount": "CAST(id % 5000 + 1 AS DECIMAL(38, 18))",
+        "side": "CASE WHEN id % 2 = 0 THEN 'buy' ELSE 'sell' END",
+        "origin": "'replay'",
+        "session": "'s'",
+        "sequence": "id",
+        "event_id": "unhex(md5(string(id)))",
+    }
+    rows = spark.range(trades).selectExpr(*(f"{expression} AS {name}" for name, expression in columns.items()))
+    rows.write.format("delta").mode("append").save(lake.path(TRADES.table))
+    return measured(lambda: refine(spark, lake, until="gold", gold=("bars_1m",)))
+
+
+def measure_small_files(spark: SparkSession, work_dir: Path, batches: int) -> tuple[int, int]:
+    """The most files of a table after so many small batches, and after `optimize`."""
+    bus, lake = work_dir / "small", Lake.at(work_dir / "small-lake")
+    for number in range(batches):
+        write_files(bus, 100, f"s{number}", first=number * 100)
+    Ingest(spark, lake, "files", SimpleNamespace(file_dir=bus), max_batch_bytes=1).run_once()
+    sizes = [*optimize(spark, lake, retain_s=0)]
+    return max(size.files_before for size in sizes), max(size.files_after for size in sizes)
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process had."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
+def driver_bytes() -> int:
+    """The peak of this process and of the JVM that it started: workers are no driver."""
+    children = [int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()]
+    return peak_bytes(os.getpid()) + max(map(peak_bytes, children))
+
+
+def show(events: int, rounds: list[dict[str, Cost]]) -> None:
+    """The stages of both rounds."""
     table = Table(f"{to_count(events)} trades", "", "rows/s, first", "of noop", "rows/s, second", "of noop", "CPU µs a row")
     for stage in rounds[0]:
         cells = []
@@ -177,6 +228,39 @@ def main() -> None:
             cells += [to_count(events / costs[stage].wall_s), f"{noop.wall_s / costs[stage].wall_s:.2f}"]
         table.add(stage, *cells, f"{rounds[-1][stage].cpu_s / events * 1e6:.1f}")
     table.show()
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--events", type=int, default=500_000)
+    parser.add_argument("--minutes", type=int, default=60, help="of the sample that is backfilled")
+    given = parser.parse_args()
+    events = given.events
+    spark = start_session(master="local[2]", long_running=True)
+    work_dir = Path(tempfile.mkdtemp(prefix="bench-lake-"))
+    rounds: list[dict[str, Cost]] = []
+    once = Table("once", "", "", "CPU µs a row")
+    try:
+        with SourceUnderTest("kafka", work_dir / "kafka") as source:
+            write_topic(source, events)
+            measure_files(spark, work_dir / "start", min(events, 20_000))
+            for name in ("first", "second"):
+                costs = measure_files(spark, work_dir / name, events)
+                rounds.append(costs | measure_kafka(spark, work_dir / name, source))
+        show(events, rounds)
+        rows, cost = measure_backfill(spark, work_dir, given.minutes)
+        once.add("backfill, messages/s", to_count(rows / cost.wall_s), f"{cost.cpu_s / rows * 1e6:.1f}")
+        few, many = (measure_bars(spark, work_dir, trades) for trades in (events, 10 * events))
+        once.add("bars, trades/s", to_count(10 * events / many.wall_s), f"{many.cpu_s / events / 10 * 1e6:.1f}")
+        once.add("bars, time of ten times the trades", to_ratio(many.wall_s / few.wall_s))
+        before, after = measure_small_files(spark, work_dir, 12)
+        once.add("files of a table after 12 batches, after optimize", f"{before}, {after}")
+        once.add("driver, MB at most", f"{driver_bytes() / 1e6:.0f}")
+        once.show()
+    finally:
+        spark.stop()
+        shutil.rmtree(work_dir, ignore_errors=True)
 
 
 if __name__ == "__main__":

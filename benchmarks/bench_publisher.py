@@ -1,9 +1,9 @@
 """The publisher's own cost: events a second through it, against the same client library sending ready bytes, in one run.
 
 Raw is `benchmarks/raw/<bus>.py`: records that are routed already, as fast as the library goes, with the same durability. The
-publisher gets the same events a thousand at a time, as a replay hands them over, with its queue, ledger and accounts; write-ahead
-has each on disk first. They take turns; rates are medians, and a ratio is the median of the rounds' own. All by the clock, with the
-service on the same machine: that needs its cores to itself.
+publisher gets the same events a thousand at a time, bundled as workers hand them over, with its queue, ledger and accounts;
+write-ahead has each on disk first. They take turns; rates are medians, and a ratio is the median of the rounds' own. All by the
+clock, with the service on the same machine: that needs its cores to itself.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from benchmarks.report import Table, spread, to_count
 from tardis_machine.eventbus import plan_bus
+from tardis_machine.eventbus.bundle import Bundle
 from tardis_machine.eventbus.contract import Event, Record
 from tardis_machine.eventbus.encoding import BronzeEncoder
 from tardis_machine.eventbus.publisher import BusPlan, Publisher
@@ -74,18 +75,24 @@ def measure_raw(raw: ModuleType, bus: str, keywords: Keywords, events: Sequence[
     return took(records) - connecting_s
 
 
+def bundled(events: Sequence[Event]) -> list[Bundle]:
+    """As they come from a worker."""
+    return [Bundle.of(events[start : start + HANDED_OVER]) for start in range(0, len(events), HANDED_OVER)]
+
+
 def measure_publisher(
     bus: str, keywords: Keywords, events: Sequence[Event], folder: Path, mode: Literal["overflow", "always"]
 ) -> float:
     """Seconds until all is confirmed."""
+    bundles = bundled(events)
 
     async def run() -> float:
         publisher = Publisher([make_plan(bus, keywords, folder)], spool_dir=folder / "spool", spool_mode=mode)
         await publisher.start()
         await publisher.session_start("7c9e6679", source="tardis-machine/bench", origin="replay", meta=META)
         started = time.perf_counter()
-        for start in range(0, len(events), HANDED_OVER):
-            await publisher.publish(events[start : start + HANDED_OVER])
+        for bundle in bundles:
+            await publisher.publish(bundle)
             await asyncio.sleep(0)
         publisher.session_end("7c9e6679")
         (receipt,) = await publisher.close(600)
@@ -133,15 +140,21 @@ def hand_over_cost(events: Sequence[Event], folder: Path) -> float:
         publisher = Publisher([make_plan("file", keywords, folder)], spool_dir=folder / "spool")
         await publisher.start()
         spent = 0.0
-        for start in range(0, len(events), HANDED_OVER):
-            batch = events[start : start + HANDED_OVER]
+        for bundle in bundled(events):
             before = time.thread_time()
-            await publisher.publish(batch)
+            await publisher.publish(bundle)
             spent += time.thread_time() - before
         await publisher.close(120)
         return spent / len(events) * 1e6
 
     return asyncio.run(run())
+
+
+def bundle_cost(events: Sequence[Event]) -> float:
+    """Microseconds of the worker for each event."""
+    before = time.thread_time()
+    bundled(events)
+    return (time.thread_time() - before) / len(events) * 1e6
 
 
 def main() -> None:
@@ -173,7 +186,8 @@ def main() -> None:
                 table.add(row, to_count(count), f"{size:.0f}", to_count(rate), spread(rates), f"{ratio:.2f}", verdict)
         cost_us = min(hand_over_cost(events, Path(temporary) / f"cost-{number}") for number in range(3))
     table.show()
-    print(f"\npublish() takes {cost_us:.2f} us an event of the event loop.")
+    bundle_us = min(bundle_cost(events) for _ in range(3))
+    print(f"\npublish() takes {cost_us:.2f} us an event of the event loop, bundling {bundle_us:.2f} us of the worker.")
 
 
 if __name__ == "__main__":

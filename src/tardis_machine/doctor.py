@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 from uuid import uuid4
 
 from .errors import SettingsError, TardisMachineError, TerminalDeliveryError
@@ -27,9 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "examine", "run"]
 
 T = TypeVar("T")
+State = Literal["ok", "risk", "no"]
+"""Works; works, and may lose events another day; does not work."""
 
 # A book of a thousand levels on each side takes about this much.
 _ROOMY_BYTES = 64 * 1024
+_COLORS: Mapping[State, str] = {"ok": "green", "risk": "yellow", "no": "red"}
 
 
 class Finding(NamedTuple):
@@ -37,9 +40,14 @@ class Finding(NamedTuple):
 
     bus: str
     check: str
-    is_well: bool
+    state: State
     says: str
     to_do: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        """It works, be it at a risk."""
+        return self.state != "no"
 
 
 class _NotWellError(Exception):
@@ -83,17 +91,23 @@ async def _look(service: EventBus, router: Router, settings: Settings, found: li
     """Check after check, until one fails."""
     bus, timeout_s = service.name, settings.check_timeout
     await _within(timeout_s, bus, "connects", service.connect, "start it, or correct its address and credentials")
-    found.append(Finding(bus, "connects", True, "it answers, and lets this user in"))
+    found.append(Finding(bus, "connects", "ok", "it answers, and lets this user in"))
     sentences = await _within(timeout_s, bus, "exists", service.check, "make what is missing, or allow it")
-    found += [Finding(bus, "exists", True, sentence) for sentence in sentences]
+    found += [
+        Finding(bus, "exists", "ok", sentence) if isinstance(sentence, str) else Finding(bus, "is safe", "risk", *sentence)
+        for sentence in sentences
+    ]
     found.append(_judge_limits(service))
+    if settings.for_bus(bus)["overflow"] == "drop":
+        says = f"events are dropped while its queue is full (--{bus}-overflow drop)"
+        found.append(Finding(bus, "is safe", "risk", says, "leave it out: a full queue then goes on in the spool"))
     if not settings.probe:
         return
     probe = _make_probe(bus, router)
     says = "not tried, as the allow list has neither session_end nor error"
     if probe is not None:
         says = await _within(timeout_s, bus, "takes a probe", lambda: _send(service, probe), "allow this user to write")
-    found.append(Finding(bus, "takes a probe", True, says))
+    found.append(Finding(bus, "takes a probe", "ok", says))
 
 
 def _plan(bus: str, settings: Settings) -> tuple[BusPlan, Router]:
@@ -105,7 +119,7 @@ def _plan(bus: str, settings: Settings) -> tuple[BusPlan, Router]:
         return plan, Router(bus, plan.routing, carries_headers=plan.bus.limits.carries_headers)
     except TardisMachineError as error:
         says = "; ".join(error.problems) if isinstance(error, SettingsError) else str(error)
-        raise _NotWellError(Finding(bus, "is set up", False, says, "correct the options")) from None
+        raise _NotWellError(Finding(bus, "is set up", "no", says, "correct the options")) from None
 
 
 async def _within(timeout_s: float, bus: str, check: str, step: Callable[[], Awaitable[T]], to_do: str) -> T:
@@ -120,16 +134,16 @@ async def _within(timeout_s: float, bus: str, check: str, step: Callable[[], Awa
         to_do = "correct what is named here" if isinstance(error, TerminalDeliveryError) and check == "connects" else to_do
     except Exception as error:  # whatever a client raises, it is a finding and no crash
         says = f"{type(error).__name__}: {error}"
-    raise _NotWellError(Finding(bus, check, False, says, to_do)) from None
+    raise _NotWellError(Finding(bus, check, "no", says, to_do)) from None
 
 
 def _judge_limits(service: EventBus) -> Finding:
     record_bytes = service.limits.record_bytes
     says = f"it takes {record_bytes} bytes a record, and {service.limits.batch_records} records at once"
     if record_bytes >= _ROOMY_BYTES:
-        return Finding(service.name, "is large enough", True, says)
+        return Finding(service.name, "is large enough", "ok", says)
     to_do = f"large books need {_ROOMY_BYTES} bytes: raise the limit of the service, or set --{service.name}-oversize split"
-    return Finding(service.name, "is large enough", False, says, to_do)
+    return Finding(service.name, "is large enough", "no", says, to_do)
 
 
 def _make_probe(bus: str, router: Router) -> Record | None:
@@ -176,10 +190,18 @@ def _print(findings: Sequence[Finding]) -> None:
     for name in ("bus", "", "check", "finding", "what to do"):
         table.add_column(name, overflow="fold")
     for finding in findings:
-        color, mark = ("green", "ok") if finding.is_well else ("red", "no")
-        texts = (finding.bus, f"[{color}]{mark}[/]", finding.check, f"[{color}]{escape(finding.says)}[/]", escape(finding.to_do))
+        color = _COLORS[finding.state]
+        texts = (
+            finding.bus,
+            f"[{color}]{finding.state}[/]",
+            finding.check,
+            f"[{color}]{escape(finding.says)}[/]",
+            escape(finding.to_do),
+        )
         table.add_row(*texts)
     console.print(table)
     buses = dict.fromkeys(finding.bus for finding in findings)
     ill = dict.fromkeys(finding.bus for finding in findings if not finding.is_well)
-    console.print(f"Not well: {', '.join(ill)}." if ill else f"All is well with {', '.join(buses)}.")
+    risky = dict.fromkeys(finding.bus for finding in findings if finding.state == "risk")
+    said = [f"{what}: {', '.join(which)}." for what, which in (("Not well", ill), ("Events are at risk", risky)) if which]
+    console.print(" ".join(said) or f"All is well with {', '.join(buses)}.")

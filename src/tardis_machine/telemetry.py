@@ -219,6 +219,9 @@ EVENTS_SPOOLED = Metric("bus_events_spooled_total", "counter", "Events written t
 CONFIRM_SECONDS = Metric("bus_confirm_seconds", "histogram", "From being handed over to being confirmed", _BUS_CASE, _SECONDS)
 BATCH_RECORDS = Metric("bus_batch_records", "histogram", "Records in a batch", _BUS, _RECORDS)
 QUEUE_BYTES = Metric("bus_queue_bytes", "gauge", "What waits in memory", _BUS)
+SPOOL_EVENTS = Metric("bus_spool_events", "gauge", "Events that wait on disk", _BUS)
+SPOOL_BYTES = Metric("bus_spool_bytes", "gauge", "What the spool takes on disk", _BUS)
+SPOOL_MAX_BYTES = Metric("bus_spool_max_bytes", "gauge", "What the spool may take on disk", _BUS)
 OLDEST_UNCONFIRMED_SECONDS = Metric("bus_oldest_unconfirmed_seconds", "gauge", "Age of the oldest unconfirmed event", _BUS)
 
 REQUESTS = Metric("requests_total", "counter", "Requests answered, by route and status or close code", ("route", "status"))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tardis_machine.errors import SettingsError, TerminalDeliveryError, UndeliveredError
-from tardis_machine.eventbus.contract import Event
+from tardis_machine.eventbus.contract import Danger, Event
 from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
 from tardis_machine.eventbus.decoding import decode, decode_event
 from tardis_machine.eventbus.encoding import BronzeEncoder
@@ -194,7 +194,7 @@ class BusConformance:
         await service.connect()
         sentences = await service.check()
         assert sentences
-        assert all(isinstance(sentence, str) and sentence for sentence in sentences)
+        assert all(sentence.says and sentence.to_do if isinstance(sentence, Danger) else sentence for sentence in sentences)
         await service.close()
 
     async def test_it_can_be_closed_without_having_been_connected(self, bus: BusUnderTest) -> None:

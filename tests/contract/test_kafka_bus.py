@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
-from tardis_machine.eventbus.contract import Record
+from tardis_machine.eventbus.contract import Danger, Record
 from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
 from tardis_machine.eventbus.decoding import decode_event
 from tardis_machine.eventbus.publisher import BusPlan, Publisher
@@ -312,3 +312,12 @@ async def test_resends_of_a_batch_fail_only_where_they_failed(bus: KafkaUnderTes
     assert all(isinstance(failure.error, TerminalDeliveryError) for failure in failures)
     assert "too large" in str(failures[0].error)
     assert Counter(record.destination for record in bus.read_back()) == {bus.destination_option()[1]: 240 - len(expected)}
+
+
+@pytest.mark.parametrize("acks", ["all", "1"])
+async def test_doctor_is_told_when_one_replica_is_enough(bus: KafkaUnderTest, acks: str) -> None:
+    service = bus.plan(acks=acks).bus
+    await service.connect()
+    dangers = [sentence for sentence in await service.check() if isinstance(sentence, Danger)]
+    await service.close()
+    assert [danger.to_do for danger in dangers] == ([] if acks == "all" else ["set --kafka-acks all"])

@@ -250,7 +250,7 @@ def test_a_header_can_not_end_its_line() -> None:
     routing = Routing(destination="md.all", static_headers={"desk": "delta"}, meta_headers_prefix="m-")
     router = Router("nats", routing)
     (record,) = records_of(router, make_stream(session="s\r\n1", **{"a: b\n": "c\r\nNats-Rollup: all"}), count=1)
-    line = to_line(record, to_parts(record.route), b"_INBOX.x.1.", b"7")
+    line = to_line(record.event, to_parts(record.route), b"_INBOX.x.1.", b"7")
     command, _, rest = line.partition(b"\r\n")
     verb, subject, reply, header_bytes, total_bytes = command.split()
     assert (verb, subject, reply) == (b"HPUB", b"md.all", b"_INBOX.x.1.7")

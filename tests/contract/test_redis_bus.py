@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
-from tardis_machine.eventbus.contract import Record
+from tardis_machine.eventbus.contract import Danger, Record
 from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.eventbus.redis_streams import RedisBus
@@ -334,6 +334,6 @@ async def test_doctor_is_told_of_dangers(
         sentences = await bus.check()
     assert "the stream 'events' takes its first entry, and XADD, MULTI and EXEC are allowed" in sentences
     assert "the stream 'quotes' has 1 entries, and XADD, MULTI and EXEC are allowed" in sentences
-    dangers = [sentence for sentence in sentences if sentence.startswith("danger:")]
+    dangers = [sentence.says for sentence in sentences if isinstance(sentence, Danger)]
     assert [danger.partition(f":{under_test.keywords()['port']} ")[2] for danger in dangers] == [says] * len(settings)
     assert server.ask("EXISTS", "events") == 0, "checking makes nothing"

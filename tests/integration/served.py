@@ -22,13 +22,14 @@ from tests.servers.process import free_port
 START_TIMEOUT_S = 30.0
 MINUTE_US = 60_000_000
 FEBRUARY_US = 1_580_515_200_000_000
+FILTERS = [Filter("trade", ["XBTUSD"]), Filter("orderBookL2", ["XBTUSD"])]
+"""What trades and book changes of XBTUSD take."""
 assert DAY == "2020-02-01T"
 
 
 def fill_bitmex(cache_dir: Path, minutes: int) -> None:
     """Minutes of XBTUSD from the start of the day, as `options()` asks for them: no history API is needed then."""
-    filters = [Filter("trade", ["XBTUSD"]), Filter("orderBookL2", ["XBTUSD"])]
-    fill_cache(cache_dir, "bitmex", filters, FEBRUARY_US, FEBRUARY_US + minutes * MINUTE_US)
+    fill_cache(cache_dir, "bitmex", FILTERS, FEBRUARY_US, FEBRUARY_US + minutes * MINUTE_US)
 
 
 class Served:

@@ -86,6 +86,19 @@ def test_no_probe_on_request(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert not list(tmp_path.glob("part-*"))
 
 
+def test_what_works_and_may_lose_events_is_yellow(capsys: pytest.CaptureFixture[str], tmp_path: Path, nats: NatsServer) -> None:
+    code, shown = examine(capsys, "--file-dir", str(tmp_path), "--file-overflow", "drop", *nats_flags(nats), "--nats-core")
+    assert code == 0, shown
+    risks = {row[0]: row[2:] for row in rows(shown) if row[1] == "risk"}
+    assert set(risks) == {"file", "nats"}
+    for bus, option in (("file", "--file-overflow drop"), ("nats", "--nats-core")):
+        check, says, to_do = risks[bus]
+        assert (check, option in says) == ("is safe", True)
+        assert to_do
+    assert "Events are at risk: file, nats." in shown
+    assert "All is well" not in shown
+
+
 def test_a_dead_bus_is_red_and_the_others_are_checked_all_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     dead = f"127.0.0.1:{free_port()}"
     code, shown = examine(capsys, "--file-dir", str(tmp_path), "--nats-servers", dead, "--nats-subject", "md.all")

@@ -50,7 +50,7 @@ def test_the_sdist_has_what_building_takes_and_no_tests(built: Path) -> None:
     with tarfile.open(built / f"tardis_machine-{__version__}.tar.gz") as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"src/tardis_machine/{name}" for name in sources() | DATA} <= names
-    assert {"pyproject.toml", "README.md", "CHANGELOG.md", "requirements.lock", "deploy/Dockerfile"} <= names
+    assert {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "requirements.lock", "deploy/Dockerfile"} <= names
     assert "schemas/proto/lakehouse/bronze/v1/normalized_event.proto" in names
     folders = {name.partition("/")[0] for name in names if "/" in name}
     assert folders == {"src", "schemas", "deploy", "docs"}
@@ -65,6 +65,7 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(built: Path) -> None:
     assert inside == sources() | DATA
     assert {name.partition("/")[0] for name in names} == {"tardis_machine", f"tardis_machine-{__version__}.dist-info"}
     assert metadata["Version"] == __version__
+    assert (metadata["License-Expression"], metadata["License-File"]) == ("MPL-2.0", "LICENSE")
     assert set(metadata.get_all("Provides-Extra", [])) == {"all", "aws", "file", "kafka", "nats", "redis", "spark"}
 
 

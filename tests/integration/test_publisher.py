@@ -1,9 +1,8 @@
-"""The publisher with its spool, ledger and dead letters on a real disk, in front of buses that do what the test says."""
+"""The publisher with its spool and ledger on a real disk, in front of buses that do what the test says."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,37 +12,12 @@ import pytest
 
 from tardis_machine.errors import SettingsError, TerminalDeliveryError, TransientDeliveryError, UndeliveredError
 from tardis_machine.eventbus.contract import Event, Failure, Limits, Record
-from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
 from tardis_machine.eventbus.ledger import digest_of, read_closed_sessions
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.eventbus.routing import Routing
-from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
+from tests.integration.published_events import ONE_BATCH, TRADES, assert_in_order, interleaved, start_session
 from tests.unit.eventbus.events import make_events, make_stream
 from tests.unit.eventbus.scripted_bus import LIMITS, ScriptedBus, eventually, make_plan, make_publisher
-
-TRADES = make_stream("XBTUSD", "trade")
-BOOKS = make_stream("XBTUSD", "book_change")
-# What waits to be written to disk may be one batch more than the queue holds.
-ONE_BATCH = 45_000
-
-
-def interleaved(count: int, first: int = 0, size: int = 50) -> list[Event]:
-    pairs = zip(
-        make_events(TRADES, count, first=first, size=size), make_events(BOOKS, count, first=first, size=size), strict=True
-    )
-    return [event for pair in pairs for event in pair]
-
-
-async def start_session(publisher: Publisher, session: str = "s1") -> None:
-    await publisher.session_start(session, source="tardis-machine/test", origin="replay", meta={"request_id": "r1"})
-
-
-def assert_in_order(events: Sequence[Event]) -> None:
-    last: dict[tuple[str, str], int] = {}
-    for event in events:
-        lane = (event.stream.symbol, event.stream.payload_case)
-        assert event.sequence > last.get(lane, -1)
-        last[lane] = event.sequence
 
 
 async def test_everything_arrives_in_order_and_is_accounted_for(tmp_path: Path) -> None:
@@ -147,265 +121,6 @@ async def test_only_what_failed_is_sent_again_and_its_lane_waits(tmp_path: Path)
     assert [sequence for case, sequence in order[:position] if case == "book_change"][-1] > 100
 
 
-async def test_what_the_queue_cannot_hold_goes_to_disk_and_comes_back_in_order(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    bus.is_down = True
-    publisher = make_publisher(tmp_path, bus, queue_max_bytes=100_000)
-    await publisher.start(connect_timeout_s=1)
-    events = interleaved(4000)
-    for start in range(0, len(events), 100):
-        await publisher.publish(events[start : start + 100])
-        await asyncio.sleep(0)
-    await eventually(lambda: publisher.health()[0].spool_events > 7000)
-    assert publisher.health()[0].queue_bytes <= 100_000 + ONE_BATCH
-    bus.is_down = False
-    await publisher.flush(20)
-    assert bus.events == events
-    receipt = (await publisher.close(10))[0]
-    assert receipt.is_complete
-    assert not list((tmp_path / "spool" / "scripted").glob("*.spool"))
-
-
-@pytest.mark.parametrize("mode", ["overflow", "always"])
-async def test_what_a_shutdown_leaves_is_sent_first_at_the_next_start(tmp_path: Path, mode: str) -> None:
-    bus = ScriptedBus()
-    bus.hangs = True
-    publisher = make_publisher(tmp_path, bus, queue_max_bytes=100_000, mode=mode)
-    await publisher.start()
-    await start_session(publisher)
-    events = interleaved(2000)
-    for start in range(0, 2000, 100):
-        await publisher.publish(events[start : start + 100])
-        await asyncio.sleep(0.001)
-    loop = asyncio.get_running_loop()
-    before = loop.time()
-    with pytest.raises(UndeliveredError, match=r"2001 events to scripted are unconfirmed \(all in the spool\)"):
-        await publisher.close(0.3)
-    assert loop.time() - before < 3
-    (receipt,) = publisher.receipts
-    assert (receipt.unconfirmed, receipt.spooled, receipt.lost) == (2001, 2001, 0)
-
-    again = ScriptedBus()
-    again.is_down = True
-    publisher = make_publisher(tmp_path, again, queue_max_bytes=100_000, mode=mode)
-    await publisher.start(connect_timeout_s=0.2)
-    assert publisher.receipts[0].carried == 2001
-    for start in range(2000, 4000, 100):
-        await publisher.publish(events[start : start + 100])
-    again.is_down = False
-    (receipt,) = await publisher.close(20)
-    assert again.events == events
-    assert receipt.confirmed == 4002
-    ends = {end.session_id: end for end in again.session_ends}
-    assert not ends["s1"].complete
-    assert "shut down" in ends["s1"].reason
-
-
-async def test_a_second_signal_ends_the_drain_and_keeps_everything(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    bus.hangs = True
-    publisher = make_publisher(tmp_path, bus)
-    await publisher.start()
-    events = interleaved(500)
-    await publisher.publish(events)
-    closing = asyncio.create_task(publisher.close(60))
-    await asyncio.sleep(0.05)
-    receipts = await publisher.abort()
-    assert receipts[0].spooled == 1001
-    with pytest.raises(UndeliveredError):
-        await closing
-    again = ScriptedBus()
-    publisher = make_publisher(tmp_path, again)
-    await publisher.start()
-    await publisher.close(10)
-    assert again.events == events
-
-
-async def test_block_waits_for_room_and_then_drops_with_notice(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    bus.hangs = True
-    publisher = make_publisher(tmp_path, bus, overflow="block", block_timeout=0.2, queue_max_bytes=100_000)
-    await publisher.start()
-    loop = asyncio.get_running_loop()
-    events = interleaved(1000)
-    waits = []
-    for start in range(0, 2000, 100):
-        before = loop.time()
-        await publisher.publish(events[start : start + 100])
-        waits.append(loop.time() - before)
-    assert 0.15 < max(waits) < 1.0
-    assert sum(waits) < 1.0, "after a wait in vain, the rest is dropped at once"
-    dropped = publisher.health()[0].dropped_events
-    assert dropped > 1000
-    bus.hangs = False
-    await eventually(lambda: bool(bus.of_case("error")))
-    await publisher.publish(interleaved(10, first=5000))
-    (receipt,) = await publisher.close(10)
-    assert receipt.dropped == dropped
-    assert not receipt.is_complete
-    details = NormalizedEvent.FromString(bus.of_case("error")[0].value).error.details
-    assert details.startswith(f"{dropped} events to scripted were dropped")
-    # The ledger has what was dropped too: the lake sees the hole.
-    session = {end.session_id: end for end in bus.session_ends}["s1"]
-    assert sum(entry.count for entry in session.entries) == 2020
-    assert receipt.published == receipt.confirmed + receipt.dropped
-
-
-async def test_block_lets_a_slow_bus_set_the_pace(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    bus.delay_s = 0.02
-    publisher = make_publisher(tmp_path, bus, overflow="block", queue_max_bytes=100_000)
-    await publisher.start()
-    events = interleaved(1000)
-    for start in range(0, 2000, 100):
-        await publisher.publish(events[start : start + 100])
-        assert publisher.health()[0].queue_bytes <= 100_000
-    (receipt,) = await publisher.close(10)
-    assert receipt.is_complete
-    assert bus.events == events
-
-
-async def test_drop_never_waits(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    bus.hangs = True
-    publisher = make_publisher(tmp_path, bus, overflow="drop", queue_max_bytes=100_000)
-    await publisher.start()
-    for start in range(0, 10_000, 100):
-        await publisher.publish(make_events(TRADES, 100, first=start))
-    assert publisher.health()[0].dropped_events > 5000
-    assert publisher.health()[0].queue_bytes <= 100_000
-    bus.hangs = False
-    (receipt,) = await publisher.close(10)
-    assert_in_order(bus.events)
-    assert receipt.published == receipt.confirmed + receipt.dropped
-    assert len(bus.events) + receipt.dropped == 10_000
-
-
-async def test_a_full_spool_does_as_block(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    bus.is_down = True
-    publisher = make_publisher(tmp_path, bus, queue_max_bytes=100_000, block_timeout=0.2, spool_max_bytes=100_000)
-    await publisher.start(connect_timeout_s=1)
-    for start in range(0, 5000, 100):
-        await publisher.publish(make_events(TRADES, 100, first=start))
-        await asyncio.sleep(0)
-    health = publisher.health()[0]
-    assert health.spool_bytes <= 100_000
-    assert health.queue_bytes <= 100_000 + ONE_BATCH
-    assert health.dropped_events > 0
-    bus.is_down = False
-    await publisher.flush(20)
-    assert_in_order(bus.events)
-    assert len(bus.events) + publisher.receipts[0].dropped == 5000
-    await publisher.close(10)
-
-
-async def test_a_client_that_leaves_while_it_waits_is_accounted_for(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    bus.hangs = True
-    publisher = make_publisher(tmp_path, bus, overflow="block", queue_max_bytes=30_000)
-    await publisher.start()
-    await publisher.publish(make_events(TRADES, 100))
-    waiting = asyncio.create_task(publisher.publish(make_events(TRADES, 100, first=100)))
-    await asyncio.sleep(0.05)
-    assert not waiting.done()
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    bus.hangs = False
-    (receipt,) = await publisher.close(10)
-    assert receipt.dropped == 100
-    assert len(bus.events) == 100
-
-
-async def test_terminal_errors_go_to_the_dead_letters_and_can_be_replayed(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    bus.fault = lambda batch: [
-        Failure(index, TerminalDeliveryError("unknown topic 'base'"))
-        for index, record in enumerate(batch)
-        if record.route.payload_case == "trade"
-    ]
-    publisher = make_publisher(tmp_path, bus)
-    await publisher.start()
-    events = interleaved(100)
-    await publisher.publish(events)
-    (receipt,) = await publisher.close(10)
-    assert (receipt.dead_lettered, receipt.confirmed, receipt.unconfirmed) == (100, 101, 0)
-    assert not receipt.is_complete
-    folder = tmp_path / "dead-letters" / "scripted"
-    letters = [letter for path in dead_letter_files(folder) for letter in read_dead_letters(path)]
-    assert [letter.event for letter in letters] == [event for event in events if event.stream is TRADES]
-    assert {letter.reason for letter in letters} == {"unknown topic 'base'"}
-    assert {(letter.bus, letter.destination, letter.key) for letter in letters} == {("scripted", "base", "bitmex|XBTUSD|trade")}
-
-    again = ScriptedBus()
-    publisher = make_publisher(tmp_path, again)
-    await publisher.start()
-    assert await publisher.replay_dead_letters("scripted", 10) == 100
-    assert again.events == [event for event in events if event.stream is TRADES]
-    assert dead_letter_files(folder) == []
-    await publisher.close(10)
-    assert again.session_ends == [], "the session's ledger counted them before"
-
-
-async def test_a_batch_that_is_refused_as_a_whole_is_dead_lettered(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-
-    def refuse(_: Sequence[Record]) -> list[Failure]:
-        raise TerminalDeliveryError("not authorised")
-
-    bus.fault = refuse
-    publisher = make_publisher(tmp_path, bus)
-    await publisher.start()
-    await publisher.publish(interleaved(50))
-    (receipt,) = await publisher.close(10)
-    assert receipt.dead_lettered == receipt.published == 101
-    assert receipt.last_error == "not authorised"
-
-
-async def test_one_record_that_makes_the_bus_fail_is_given_up_and_the_others_pass(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    poison = 17
-
-    def fault(batch: Sequence[Record]) -> list[Failure]:
-        if any(record.event.sequence == poison and record.route.payload_case == "trade" for record in batch):
-            raise TransientDeliveryError("connection reset")
-        return []
-
-    bus.fault = fault
-    publisher = make_publisher(tmp_path, bus, max_retries=3)
-    await publisher.start()
-    events = interleaved(100)
-    await publisher.publish(events)
-    (receipt,) = await publisher.close(20)
-    assert receipt.dead_lettered == 1
-    assert receipt.unconfirmed == 0
-    assert_in_order(bus.events)
-    assert len(bus.events) == 199
-    (path,) = dead_letter_files(tmp_path / "dead-letters" / "scripted")
-    (letter,) = read_dead_letters(path)
-    assert letter.sequence == poison
-    assert re.fullmatch(r"gave up after [45] tries: connection reset", letter.reason)
-
-
-async def test_nothing_is_given_up_while_the_bus_is_down(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-
-    def fault(_: Sequence[Record]) -> list[Failure]:
-        raise TransientDeliveryError("connection reset")
-
-    bus.fault = fault  # it connects, but every send fails
-    publisher = make_publisher(tmp_path, bus, max_retries=1, retry_backoff_max_ms=10)
-    await publisher.start()
-    events = interleaved(20)
-    await publisher.publish(events)
-    await eventually(lambda: publisher.receipts[0].retried > 100)
-    bus.fault = lambda _: []
-    (receipt,) = await publisher.close(10)
-    assert receipt.is_complete
-    assert_in_order(bus.events)
-
-
 async def test_a_send_that_hangs_is_given_up_and_repeated(tmp_path: Path) -> None:
     bus = ScriptedBus(limits=msgspec.structs.replace(LIMITS, send_timeout_s=0.1))
     bus.hangs = True
@@ -501,29 +216,6 @@ async def test_each_bus_gets_what_its_allow_list_has_and_a_ledger_of_that(tmp_pa
     assert [(entry.payload_case, entry.count) for entry in session.entries] == [("book_change", 100)]
 
 
-async def test_oversize_records_as_told(tmp_path: Path) -> None:
-    small = msgspec.structs.replace(LIMITS, record_bytes=1000)
-    keep, fail = ScriptedBus("keep", small), ScriptedBus("fail", small)
-    publisher = make_publisher(tmp_path, keep)
-    await publisher.start()
-    large = make_events(TRADES, 1, first=50, size=2000)
-    await publisher.publish(make_events(TRADES, 50) + large + make_events(TRADES, 49, first=51))
-    (receipt,) = await publisher.close(10)
-    assert (receipt.dead_lettered, receipt.confirmed) == (1, 100)
-    (path,) = dead_letter_files(tmp_path / "dead-letters" / "keep")
-    (letter,) = read_dead_letters(path)
-    assert letter.event == large[0]
-    assert letter.reason.startswith("a trade of bitmex XBTUSD takes 20")
-    assert letter.reason.endswith("bytes, and keep takes 1000 a record")
-
-    publisher = make_publisher(tmp_path, fail, oversize="fail")
-    await publisher.start()
-    with pytest.raises(TerminalDeliveryError, match="and fail takes 1000 a record"):
-        await publisher.publish(make_events(TRADES, 5) + large)
-    assert publisher.receipts[0].published == 0
-    await publisher.close(10)
-
-
 async def test_settings_that_are_wrong_are_reported_together(tmp_path: Path) -> None:
     one, two = ScriptedBus("one"), ScriptedBus("two")
     plans = [
@@ -539,17 +231,6 @@ async def test_settings_that_are_wrong_are_reported_together(tmp_path: Path) -> 
     assert "{{symbl}}" in problems[1]
     assert "two" in problems[2]
     assert "'eventid'" in problems[2]
-
-
-async def test_two_publishers_cannot_share_a_spool(tmp_path: Path) -> None:
-    publisher = make_publisher(tmp_path, ScriptedBus())
-    await publisher.start()
-    with pytest.raises(SettingsError, match="is in use by process"):
-        await make_publisher(tmp_path, ScriptedBus()).start()
-    other = make_publisher(tmp_path, ScriptedBus("other"))
-    await other.start()
-    await other.close(1)
-    await publisher.close(1)
 
 
 async def test_concurrent_sends_keep_a_lane_to_one_of_them(tmp_path: Path) -> None:
@@ -582,49 +263,6 @@ async def test_concurrent_sends_keep_a_lane_to_one_of_them(tmp_path: Path) -> No
     assert most == 4
 
 
-async def test_what_neither_the_bus_nor_the_spool_took_is_called_lost(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    bus.hangs = True
-    publisher = make_publisher(tmp_path, bus, spool_max_bytes=10_000)
-    await publisher.start()
-    await publisher.publish(make_events(TRADES, 200))
-    with pytest.raises(
-        UndeliveredError, match=r"201 events to scripted are unconfirmed \(0 in the spool, 201 lost\): .* is full"
-    ):
-        await publisher.close(0.1)
-    assert publisher.receipts[0].lost == 201
-    # Its session was not settled: the next start tells the bus what it should have got.
-    again = ScriptedBus()
-    publisher = make_publisher(tmp_path, again)
-    await publisher.start()
-    await publisher.close(10)
-    (end,) = again.session_ends
-    assert (end.session_id, end.complete, end.entries[0].count) == ("s1", False, 200)
-
-
-async def test_a_damaged_spool_is_reported_and_the_rest_of_it_is_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    bus = ScriptedBus()
-    bus.hangs = True
-    publisher = make_publisher(tmp_path, bus)
-    await publisher.start()
-    events = make_events(TRADES, 100)
-    await publisher.publish(events)
-    await publisher.abort()
-    (path,) = (tmp_path / "spool" / "scripted").glob("*.spool")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    again = ScriptedBus()
-    publisher = make_publisher(tmp_path, again)
-    await publisher.start()
-    assert publisher.receipts[0].carried == 99
-    (receipt,) = await publisher.close(10)
-    assert receipt.is_complete
-    assert len(again.events) == 99
-    assert_in_order(again.events)
-    assert "the spool was damaged" in caplog.text
-
-
 async def test_a_bus_that_hangs_does_not_hold_up_the_start(tmp_path: Path) -> None:
     bus = ScriptedBus()
 
@@ -638,21 +276,6 @@ async def test_a_bus_that_hangs_does_not_hold_up_the_start(tmp_path: Path) -> No
     assert asyncio.get_running_loop().time() - started < 5
     assert publisher.health()[0].state == "connecting"
     await publisher.abort()
-
-
-async def test_those_who_wait_for_room_are_told_when_all_ends(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    bus.hangs = True
-    publisher = make_publisher(tmp_path, bus, overflow="block", queue_max_bytes=30_000, block_timeout=60.0)
-    await publisher.start()
-    await publisher.publish(make_events(TRADES, 100))
-    waiting = asyncio.create_task(publisher.publish(make_events(TRADES, 100, first=100)))
-    await asyncio.sleep(0.05)
-    (receipt,) = await publisher.abort()
-    await waiting
-    assert (publisher.receipts[0].spooled, publisher.receipts[0].dropped) == (100, 100)
-    publisher.session_end("s1")
-    assert receipt.lost == 0
 
 
 async def test_a_ledger_that_cannot_be_written_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -670,20 +293,6 @@ async def test_a_ledger_that_cannot_be_written_stops_nothing(tmp_path: Path, cap
     (receipt,) = await publisher.close(10)
     assert receipt.is_complete
     assert [session.session_id for session in read_closed_sessions(sessions)] == ["s1"]
-
-
-async def test_dead_letters_that_cannot_be_written_wait(tmp_path: Path) -> None:
-    bus = ScriptedBus()
-    bus.fault = lambda batch: [Failure(0, TerminalDeliveryError("no"))] if batch[0].route.payload_case == "trade" else []
-    (tmp_path / "dead-letters").write_text("in the way")
-    publisher = make_publisher(tmp_path, bus)
-    await publisher.start()
-    await publisher.publish(make_events(TRADES, 10))
-    await eventually(lambda: "dead letters can't be written" in (publisher.health()[0].last_error or ""))
-    assert publisher.health()[0].queue_events == 1
-    (tmp_path / "dead-letters").unlink()
-    (receipt,) = await publisher.close(10)
-    assert (receipt.dead_lettered, receipt.unconfirmed) == (1, 0)
 
 
 async def test_an_end_while_the_ledger_is_being_written_forgets_nothing(tmp_path: Path) -> None:

@@ -8,47 +8,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import NamedTuple
 
-from .contract import Event, Record, Stream
-from .ledger import Share
+from .contract import Record, Records
 from .mark import Mark
 
-__all__ = ["Arrival", "Batch", "Chunk", "Piece", "Portion", "Queue", "portions_of", "single", "singles"]
-
-
-class Portion:
-    """The events of one stream among those that were published together."""
-
-    __slots__ = ("_share", "events", "largest_bytes", "size_bytes", "stream")
-
-    def __init__(self, events: Sequence[Event]) -> None:
-        self.stream: Stream = events[0].stream
-        self.events = events
-        self._share: Share | None = None
-        sizes = [len(event.value) for event in events]
-        self.size_bytes = sum(sizes)
-        self.largest_bytes = max(sizes)
-
-    @property
-    def share(self) -> Share:
-        """What they add to a ledger; the same for every bus."""
-        if self._share is None:
-            self._share = Share(self.events)
-        return self._share
-
-
-def portions_of(events: Sequence[Event]) -> dict[int, Portion]:
-    """The events by stream, keyed by the identity of the stream's object: one pass over the events serves all buses."""
-    groups: dict[int, list[Event]] = {}
-    for event in events:
-        identity = id(event.stream)
-        try:
-            groups[identity].append(event)
-        except KeyError:
-            groups[identity] = [event]
-    return {identity: Portion(group) for identity, group in groups.items()}
+__all__ = ["Arrival", "Batch", "Chunk", "Piece", "Queue", "single", "singles"]
 
 
 class Arrival:
@@ -76,14 +42,14 @@ class Chunk:
 
     def __init__(
         self,
-        records: Sequence[Record],
+        records: Iterable[Record],
         size_bytes: int,
         arrival: Arrival,
         first: int,
         queued_at: float,
         cases: Mapping[str, int] | None = None,
     ) -> None:
-        self.records = records
+        self.records = Records.of(records)
         # What limits count.
         self.size_bytes = size_bytes
         self.arrival = arrival
@@ -111,7 +77,7 @@ class Piece(NamedTuple):
         return self.chunk.first + self.start
 
     @property
-    def records(self) -> Sequence[Record]:
+    def records(self) -> Records:
         chunk, start, stop = self
         return chunk.records if stop - start == len(chunk.records) else chunk.records[start:stop]
 
@@ -120,7 +86,7 @@ class Piece(NamedTuple):
         chunk, start, stop = self
         if stop - start == len(chunk.records):
             return chunk.size_bytes
-        return sum([record.size_bytes for record in chunk.records[start:stop]])
+        return sum(chunk.records[start:stop].sizes)
 
     @property
     def cases(self) -> Mapping[str, int]:
@@ -129,8 +95,8 @@ class Piece(NamedTuple):
         if chunk.cases is not None and stop - start == len(chunk.records):
             return chunk.cases
         if stop - start == 1:
-            return {chunk.records[start].route.payload_case: 1}
-        return Counter([record.route.payload_case for record in chunk.records[start:stop]])
+            return {chunk.records.routes[start].payload_case: 1}
+        return Counter([route.payload_case for route in chunk.records.routes[start:stop]])
 
 
 class Batch:
@@ -141,7 +107,7 @@ class Batch:
     def __init__(self, number: int, pieces: Sequence[Piece], size_bytes: int, lanes: Sequence[tuple[str, str]]) -> None:
         self.number = number
         self.pieces = pieces
-        self.records: list[Record] = list(chain.from_iterable(piece.records for piece in pieces))
+        self.records = Records.joined([piece.records for piece in pieces])
         self.size_bytes = size_bytes
         # Lanes that are kept out of other batches until this one is settled.
         self.lanes = lanes
@@ -213,7 +179,7 @@ def _within(piece: Piece, max_bytes: int, at_least: int) -> tuple[Piece, int]:
     """As much of the beginning as fits."""
     chunk, start, stop = piece
     end, size_bytes = start, 0
-    for position, total in enumerate(accumulate(record.size_bytes for record in chunk.records[start:stop]), 1):
+    for position, total in enumerate(accumulate(chunk.records[start:stop].sizes), 1):
         if total > max_bytes and position > at_least:
             break
         end, size_bytes = start + position, total
@@ -222,8 +188,9 @@ def _within(piece: Piece, max_bytes: int, at_least: int) -> tuple[Piece, int]:
 
 def single(chunk: Chunk, index: int) -> Chunk:
     """One record by itself, so that it does not keep its neighbours in memory."""
-    record = chunk.records[index]
-    return Chunk([record], record.size_bytes, chunk.arrival, chunk.first + index, chunk.queued_at)
+    route, event = chunk.records.routes[index], chunk.records.events[index]
+    size_bytes = len(event.value) + route.overhead_bytes
+    return Chunk(Records([route], [event]), size_bytes, chunk.arrival, chunk.first + index, chunk.queued_at)
 
 
 def singles(pieces: Iterable[Piece]) -> Iterator[Chunk]:

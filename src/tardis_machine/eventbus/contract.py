@@ -6,14 +6,15 @@ of it; the publisher does the rest, once, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple, Protocol, overload
 
 import msgspec
 
 from ..errors import DeliveryError
 
-__all__ = ["Event", "EventBus", "Failure", "Limits", "Record", "Route", "Stream"]
+__all__ = ["Danger", "Event", "EventBus", "Failure", "Limits", "Record", "Records", "Route", "Stream"]
 
 
 class Stream(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +66,7 @@ class Route(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """Destination and key: records of one lane arrive in order."""
 
 
-class Record(msgspec.Struct, gc=False, eq=False):
+class Record(msgspec.Struct, gc=False):
     """One event as one bus is to carry it."""
 
     route: Route
@@ -105,6 +106,58 @@ class Record(msgspec.Struct, gc=False, eq=False):
         return len(self.event.value) + self.route.overhead_bytes
 
 
+class Records(Sequence[Record]):
+    """Records in two columns, so that millions of them cost no object each; a `Record` is made for whoever looks at one.
+
+    A bus may take them for a plain sequence, or use the columns where that is faster.
+    """
+
+    __slots__ = ("events", "routes")
+
+    def __init__(self, routes: list[Route], events: list[Event]) -> None:
+        self.routes = routes
+        self.events = events
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> Records:
+        """The same records in this form."""
+        if isinstance(records, Records):
+            return records
+        listed = list(records)
+        return cls([record.route for record in listed], [record.event for record in listed])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Records]) -> Records:
+        """One after another."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            list(chain.from_iterable([part.routes for part in parts])), list(chain.from_iterable([part.events for part in parts]))
+        )
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(Record, self.routes, self.events)
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Records: ...
+
+    def __getitem__(self, place: int | slice) -> Record | Records:
+        if isinstance(place, slice):
+            return Records(self.routes[place], self.events[place])
+        return Record(self.routes[place], self.events[place])
+
+    @property
+    def sizes(self) -> list[int]:
+        """What limits count, of each."""
+        return [len(event.value) + route.overhead_bytes for route, event in zip(self.routes, self.events, strict=True)]
+
+
 class Failure(msgspec.Struct, gc=False):
     """A record of a batch that was not confirmed; `error` is Transient or Terminal."""
 
@@ -113,6 +166,13 @@ class Failure(msgspec.Struct, gc=False):
     is_local: bool = False
     """The bus works, and only this record's lane has to wait (a throttled shard, one destination of several). Other failures that
     strike every record of a batch are taken for a failure of the bus as a whole."""
+
+
+class Danger(NamedTuple):
+    """Something that works today and may lose events another day."""
+
+    says: str
+    to_do: str
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -160,7 +220,7 @@ class EventBus(Protocol):
     async def connect(self) -> None:
         """Opens what `send` needs and verifies destinations; safe to call again, and cheap when all is well."""
 
-    async def check(self) -> Sequence[str]:
+    async def check(self) -> Sequence[str | Danger]:
         """Verifies that destinations exist, may be written and are large enough; one sentence for each thing verified."""
 
     async def send(self, batch: Sequence[Record]) -> Sequence[Failure]:

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -21,11 +22,13 @@ import msgspec
 from ..errors import DeliveryError, TardisMachineError, TerminalDeliveryError, TransientDeliveryError
 from ..messages import ErrorMessage, to_timestamp
 from ..telemetry import get_logger, redact
-from .batching import Arrival, Batch, Portion
-from .contract import Event, EventBus, Record, Route
+from .batching import Arrival, Batch
+from .bundle import Bundle
+from .contract import Event, EventBus, Record, Records, Route
 from .dead_letters import DeadLetters
-from .delivery import Burial, Delivery, Loaded, Spill
+from .delivery import Delivery
 from .encoding import BronzeEncoder
+from .errands import Burial, Loaded, Spill
 from .ledger import DIED, Ledger, Session, Share, to_session_end
 from .mark import Mark
 from .oversize import split_event
@@ -49,7 +52,7 @@ _BUS_CLOSE_S = 5.0
 class Parcel(msgspec.Struct):
     """Events as one bus takes them."""
 
-    records: list[Record]
+    records: Records
     size_bytes: int
     shares: list[Share]
     published: Counter[str]
@@ -160,28 +163,34 @@ class Courier:
 
     # --- what comes in -------------------------------------------------------------------------------------------------------
 
-    def prepare(self, events: Sequence[Event], portions: Mapping[int, Portion]) -> Parcel:
+    def prepare(self, bundle: Bundle) -> Parcel:
         """The events as this bus takes them; nothing is accepted yet. Raises where a record is too large and that is to fail."""
-        routes: dict[int, Route] = {}
+        routes: list[Route] = []
+        # Of each portion, whether the allow list has it.
+        admitted: list[bool] = []
         shares: list[Share] = []
         published: Counter[str] = Counter()
-        size_bytes, has_oversize, admits_all = 0, False, True
+        size_bytes, has_oversize = 0, False
         record_bytes = self._bus.limits.record_bytes
-        for identity, portion in portions.items():
-            if not self.router.admits(portion.stream.payload_case):
-                admits_all = False
+        for portion in bundle.portions:
+            route = self.router.route(portion.stream)
+            routes.append(route)
+            admitted.append(self.router.admits(route.payload_case))
+            if not admitted[-1]:
                 continue
-            route = routes[identity] = self.router.route(portion.stream)
-            size_bytes += portion.size_bytes + len(portion.events) * route.overhead_bytes
+            size_bytes += portion.size_bytes + portion.share.count * route.overhead_bytes
             shares.append(portion.share)
-            published[route.payload_case] += len(portion.events)
+            published[route.payload_case] += portion.share.count
             has_oversize = has_oversize or portion.largest_bytes + route.overhead_bytes > record_bytes
-        if admits_all:
-            records = [Record(routes[id(event.stream)], event) for event in events]
-        else:
-            records = [Record(routes[identity], event) for event in events if (identity := id(event.stream)) in routes]
+        records = Records(list(map(routes.__getitem__, bundle.places)), bundle.events)
+        if not all(admitted):
+            chosen = list(map(admitted.__getitem__, bundle.places))
+            records = Records(list(compress(records.routes, chosen)), list(compress(records.events, chosen)))
         parcel = Parcel(records, size_bytes, shares, published, [])
         return self._fit(parcel) if has_oversize else parcel
+
+    def _route(self, events: list[Event]) -> Records:
+        return Records([self.router.route(event.stream) for event in events], events)
 
     def _fit(self, parcel: Parcel) -> Parcel:
         """Deals with the records that are too large, as told."""
@@ -198,8 +207,8 @@ class Courier:
                 parcel.oversize.append(record)
             else:
                 fitting.extend(Record(record.route, part) for part in parts)
-        parcel.records = fitting
-        parcel.size_bytes = sum(record.size_bytes for record in fitting)
+        parcel.records = Records.of(fitting)
+        parcel.size_bytes = sum(parcel.records.sizes)
         by_stream: dict[int, list[Event]] = {}
         for record in (*fitting, *parcel.oversize):
             by_stream.setdefault(id(record.event.stream), []).append(record.event)
@@ -252,10 +261,9 @@ class Courier:
             self._drop(parcel)
             raise
 
-    async def resend(self, events: Sequence[Event]) -> None:
+    async def resend(self, events: list[Event]) -> None:
         """Takes events that their session's ledger has already, whatever the allow list says today."""
-        routed = [Record(self.router.route(event.stream), event) for event in events]
-        parcel = self._fit(Parcel(routed, 0, [], Counter(), []))
+        parcel = self._fit(Parcel(self._route(events), 0, [], Counter(), []))
         parcel.shares = []
         if not self.accept(parcel):
             await self.accept_later(parcel)
@@ -311,9 +319,9 @@ class Courier:
             clock_us=lambda: ended_us,  # the same bytes when a later start sends it again
         )
         for event in encoder.encode_session_end(to_session_end(session)):
-            record = Record(self.router.route(event.stream), event)
-            self._delivery.offer([record], record.size_bytes, self._now(), session.session_id)
-            self._delivery.by_case["published"][record.route.payload_case] += 1
+            record = self._route([event])
+            self._delivery.offer(record, sum(record.sizes), self._now(), session.session_id)
+            self._delivery.by_case["published"][event.stream.payload_case] += 1
         self._wake()
 
     def _report_drops(self) -> None:
@@ -327,9 +335,7 @@ class Courier:
         seconds = self._now() - report.first_at
         details = f"{report.count} events to {self.name} were dropped within the last {seconds:.1f} s, as its queue was full"
         message = ErrorMessage("", to_timestamp(self._wall_us()), details)
-        events = self._voice.encode([message])
-        parcel = self.prepare(events, {id(event.stream): Portion([event]) for event in events})
-        self.accept(parcel)
+        self.accept(self.prepare(Bundle.of(self._voice.encode([message]))))
 
     # --- what the delivery asks for ------------------------------------------------------------------------------------------
 
@@ -420,9 +426,7 @@ class Courier:
     async def _spill(self, spill: Spill) -> None:
         # Who finds an event in the spool must find its session too, and who finds its end the ledger that ended.
         begun = self._ledger.take_changes(self._wall_us(), only_new=True)
-        groups = [
-            ([record.event for record in chunk.records], self._to_wall_us(chunk.arrival.accepted_at)) for chunk in spill.chunks
-        ]
+        groups = [(chunk.records.events, self._to_wall_us(chunk.arrival.accepted_at)) for chunk in spill.chunks]
 
         def write() -> list[Mark]:
             self._ledger.write_changes(begun)
@@ -459,9 +463,8 @@ class Courier:
                 self._log.error("the spool was damaged", bus=self.name, problem=problem)
             loaded = []
             for group in groups:
-                records = [Record(self.router.route(event.stream), event) for event in group.events]
-                size_bytes = sum([record.size_bytes for record in records])
-                loaded.append(Loaded(records, size_bytes, group.mark, self._from_wall_us(group.accepted_us)))
+                records = self._route(group.events)
+                loaded.append(Loaded(records, sum(records.sizes), group.mark, self._from_wall_us(group.accepted_us)))
             self._delivery.loaded(loaded, lost, self._now())
         self._wake()
 
@@ -490,8 +493,11 @@ class Courier:
     async def _keep_house(self) -> None:
         while True:
             took_s = await self._persist()
-            self._watch.look(self._delivery, self._now())
+            self._look()
             await asyncio.sleep(max(_HOUSEKEEPING_S, took_s / _HOUSEKEEPING_SHARE))
+
+    def _look(self) -> None:
+        self._watch.look(self._delivery, self._now(), spool_bytes=self._spool_bytes, spool_max_bytes=self._spool.max_bytes)
 
     async def _persist(self) -> float:
         """Writes down what the ledger knows, then what the spool need not keep: in this order, or a crash would lose counts.
@@ -572,7 +578,7 @@ class Courier:
         await self._bury_last()
         await self._leave_in_spool()
         await self._persist()
-        self._watch.look(self._delivery, self._now())
+        self._look()
         await self._on_disk(self._spool.close)
         await self._on_disk(self._dead_letters.close)
         self._disk.shutdown(wait=False)

@@ -14,86 +14,24 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import msgspec
-
 from ..errors import DeliveryError, TerminalDeliveryError, TransientDeliveryError
 from .batching import Arrival, Batch, Chunk, Piece, Queue, singles
+from .books import Books, DropReport
 from .contract import Failure, Limits, Record
+from .errands import Burial, Leftover, Loaded, Spill
 from .lanes import Lane, Lanes
 from .mark import Mark
 from .policy import RECORD_MEMORY_BYTES, Pause, Policy
 
-__all__ = ["Books", "Burial", "Delivery", "DropReport", "Leftover", "Loaded", "Spill"]
+__all__ = ["Delivery"]
 
 _LOAD_BYTES = 4 * 1024**2
-_SCAN_RECORDS = 20_000
+# Records that are looked through for one batch, before the event loop gets its turn: milliseconds.
+_SCAN_RECORDS = 2_000
 # Single records that may be set aside in a row, to find out whether they or the bus are at fault.
 _ISOLATED_AT_MOST = 3
 # Sends that may run at once without being full, where a lane is in one send at a time.
 _PARTIAL_SENDS = 2
-
-
-class Books(msgspec.Struct, frozen=True):
-    """Where all records are: `accepted + carried` is the sum of the rest."""
-
-    accepted: int
-    carried: int
-    """Found in the spool at start."""
-    queued: int
-    in_flight: int
-    spooled: int
-    """On disk only; those that are also in memory count there."""
-    confirmed: int
-    dead_lettered: int
-    dropped: int
-
-    @property
-    def balanced(self) -> bool:
-        places = self.queued + self.in_flight + self.spooled + self.confirmed + self.dead_lettered + self.dropped
-        return self.accepted + self.carried == places
-
-
-class Spill(msgspec.Struct):
-    """Chunks to be written to disk together."""
-
-    chunks: list[Chunk]
-    in_new_segment: bool
-    """Records that are in memory only came since the last write, and must find a place between the two."""
-
-
-class Loaded(msgspec.Struct):
-    """Records that were read back from the spool."""
-
-    records: Sequence[Record]
-    size_bytes: int
-    mark: Mark
-    accepted_at: float
-
-
-class Burial(msgspec.Struct):
-    """A record for the dead letters."""
-
-    chunk: Chunk
-    reason: str
-
-    @property
-    def record(self) -> Record:
-        return self.chunk.records[0]
-
-
-class Leftover(msgspec.Struct):
-    """What a shutdown leaves in memory only, in order; its place is right behind a segment of the spool, None: behind all."""
-
-    after_segment: int | None
-    records: list[Record]
-
-
-class DropReport(msgspec.Struct):
-    """What was dropped since the last report."""
-
-    count: int
-    first_at: float
-    last_at: float
 
 
 class Delivery:
@@ -406,7 +344,7 @@ class Delivery:
         failed: dict[Lane, list[Chunk]] = {}
         reasons: dict[Lane, DeliveryError] = {}
         for index, chunk in enumerate(singles(batch.pieces)):
-            error, route = errors.get(index), chunk.records[0].route
+            error, route = errors.get(index), chunk.records.routes[0]
             if error is None:
                 self.by_case["confirmed"][route.payload_case] += 1
                 self._resolve(chunk.arrival, 1)
@@ -439,7 +377,7 @@ class Delivery:
 
     def _set_aside(self, chunk: Chunk, error: BaseException, now: float) -> bool:
         """It may be this one record that makes the bus fail: others are tried, and once one of them passes, its retries count."""
-        lane = chunk.records[0].route.lane
+        lane = chunk.records.routes[0].lane
         if not self._lanes.is_suspect(lane):
             if self._isolated >= _ISOLATED_AT_MOST:
                 return False
@@ -594,9 +532,9 @@ class Delivery:
         for loaded in chunks:
             arrival = Arrival(0, len(loaded.records), loaded.accepted_at)
             arrival.mark = loaded.mark
-            first = loaded.records[0]
-            if first.route.payload_case == "session_end":
-                arrival.ends_session = first.route.session_id
+            first = loaded.records[0].route
+            if first.payload_case == "session_end":
+                arrival.ends_session = first.session_id
             self._unread -= len(loaded.records)
             self._pending += len(loaded.records)
             self._enter(Chunk(loaded.records, loaded.size_bytes, arrival, 0, now), now)

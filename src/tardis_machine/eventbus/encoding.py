@@ -61,7 +61,7 @@ class _Series:
     keeps ids apart from those that the same instant had before.
     """
 
-    __slots__ = ("_counts", "_frame", "_latest_us", "_sequence_end", "next_sequence")
+    __slots__ = ("_counts", "_frame", "_latest_id", "_latest_us", "_sequence_end", "next_sequence")
 
     def __init__(self, exchange: str, symbol: str, payload_case: str, *, next_sequence: int = 0) -> None:
         self.next_sequence = next_sequence
@@ -70,11 +70,13 @@ class _Series:
         # Lengths in front: no two series have the same frame.
         self._frame = b"".join(delimited(part.encode()) for part in (exchange, symbol, payload_case))
         self._latest_us = -(1 << 63)
-        # How often each event occurred since the latest local time was reached, by its id of ordinal 0.
-        self._counts: dict[bytes, int] = {}
+        # The first event of the latest local time, and how often each occurred since that was reached, by its id of ordinal 0;
+        # nothing is counted until there is a second one.
+        self._latest_id = b""
+        self._counts: dict[bytes, int] | None = None
 
-    def next_sequence_field(self) -> bytes:
-        sequence = self.next_sequence
+    def sequence_field(self, sequence: int) -> bytes:
+        """Of `next_sequence`, which it counts up."""
         self.next_sequence = sequence + 1
         low = sequence & 127
         if sequence < 128:
@@ -84,13 +86,15 @@ class _Series:
         return _SEQUENCE_STARTS[low] + self._sequence_end
 
     def event_id(self, local_ts: bytes, local_us: int, body: bytes) -> bytes:
+        if local_us > self._latest_us:
+            self._latest_us, self._counts = local_us, None
+            self._latest_id = event_id = xxh3_128_digest(b"".join((self._frame, local_ts, b"\0\0", body)))
+            return event_id
         # A timestamp starts with its length, which is 0 only for the first instant of 1970: no clock steps back from there.
         step = encode_timestamp(self._latest_us) if local_us < self._latest_us else b"\0"
         event_id = xxh3_128_digest(b"".join((self._frame, local_ts, step, b"\0", body)))
-        if local_us > self._latest_us:
-            self._latest_us = local_us
-            self._counts = {event_id: 1}
-            return event_id
+        if self._counts is None:
+            self._counts = {self._latest_id: 1}
         ordinal = self._counts.get(event_id, 0)
         self._counts[event_id] = ordinal + 1
         if ordinal:
@@ -134,7 +138,7 @@ class _StreamEncoder:
                 local_ts,
                 middle,
                 event_id,
-                series.next_sequence_field(),
+                series.sequence_field(sequence),
                 tail,
                 payload_head,
                 body,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError, TerminalDeliveryError, TransientDeliveryError
 from ..settings import Option, path, size_bytes
-from .contract import Failure, Limits, Record, Route
+from .contract import Failure, Limits, Record, Records, Route
 from .options import common_bus_options
 from .routing import Routing
 
@@ -192,14 +192,15 @@ def to_table(batch: Sequence[Record]) -> pyarrow.Table:
     """The batch as columns; what a route has is built once, and then taken for each of its rows."""
     import pyarrow as pa
 
-    routes = [record.route for record in batch]
+    records = Records.of(batch)
+    routes, events = records.routes, records.events
     distinct = list(dict.fromkeys(routes))
     numbers = {route: number for number, route in enumerate(distinct)}
     rows = _integers(map(numbers.__getitem__, routes))
     columns = {
-        "value": _texts([record.event.value for record in batch], pa.binary()),
+        "value": _texts([event.value for event in events], pa.binary()),
         "key": _texts([route.key.encode() for route in distinct]).take(rows),
-        "headers": _to_headers([record.event.event_id for record in batch], routes, distinct, rows),
+        "headers": _to_headers([event.event_id for event in events], routes, distinct, rows),
         "destination": _texts([route.destination.encode() for route in distinct]).take(rows),
     }
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))

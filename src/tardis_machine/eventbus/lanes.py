@@ -135,7 +135,7 @@ class Lanes:
         chunk, start, stop = piece
         free_from = start
         for index in range(start, stop):
-            lane = chunk.records[index].route.lane
+            lane = chunk.records.routes[index].lane
             line = self._lines.get(lane)
             if line is None:
                 if self.locks:
@@ -179,7 +179,7 @@ class Lanes:
         others: list[Piece] = []
         to_lines: dict[Lane, list[Chunk]] = {}
         for chunk in singles(pieces):
-            lane = chunk.records[0].route.lane
+            lane = chunk.records.routes[0].lane
             if lane in self._lines:
                 to_lines.setdefault(lane, []).append(chunk)
             else:

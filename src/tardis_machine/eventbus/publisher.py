@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import SettingsError, UndeliveredError
-from .batching import portions_of
+from .bundle import Bundle
 from .contract import Event, EventBus
 from .courier import Courier
 from .dead_letters import batches_of, dead_letter_files, read_dead_letters
@@ -118,8 +118,8 @@ class Publisher:
         if not events:
             return
         self._require_open()
-        portions = portions_of(events)
-        parcels = [(courier, courier.prepare(events, portions)) for courier in self._couriers.values()]
+        bundle = Bundle.of(events)
+        parcels = [(courier, courier.prepare(bundle)) for courier in self._couriers.values()]
         waiting = [courier.accept_later(parcel) for courier, parcel in parcels if not courier.accept(parcel)]
         if waiting:
             await asyncio.gather(*waiting)

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from .delivery import Books
+from .books import Books
 
 __all__ = ["BusHealth", "BusState", "Receipt", "undelivered"]
 

@@ -81,7 +81,7 @@ class Spool:
 
     def __init__(self, folder: Path, max_bytes: int, *, sync: bool, segment_bytes: int = _SEGMENT_BYTES) -> None:
         self.folder = folder
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._sync = sync
         self._segment_bytes = min(segment_bytes, max(max_bytes // 8, 1))
         self._segments: dict[int, _Segment] = {}
@@ -250,11 +250,9 @@ class Spool:
             marks.append(Mark(segment.number, end, end + len(data), len(events)))
             end += len(data)
         added_bytes = end - segment.size_bytes
-        if self.size_bytes + added_bytes > self._max_bytes:
+        if self.size_bytes + added_bytes > self.max_bytes:
             self._table.start_segment()
-            raise TransientDeliveryError(
-                f"the spool {self.folder} is full: it holds {self.size_bytes} of {self._max_bytes} bytes"
-            )
+            raise TransientDeliveryError(f"the spool {self.folder} is full: it holds {self.size_bytes} of {self.max_bytes} bytes")
         try:
             _write_all(self._current_fd, b"".join(parts))
             if self._sync:

@@ -65,11 +65,11 @@ class Watch:
         """A batch was answered."""
         telemetry.BATCH_RECORDS.labels(self._bus).observe(len(batch))
         # One observation for records that came together.
-        together = {(chunk.arrival, chunk.records[start].route.payload_case) for chunk, start, _ in batch.pieces}
+        together = {(chunk.arrival, chunk.records.routes[start].payload_case) for chunk, start, _ in batch.pieces}
         for arrival, case in together:
             telemetry.CONFIRM_SECONDS.labels(self._bus, case).observe(now - arrival.accepted_at)
 
-    def look(self, delivery: Delivery, now: float) -> None:
+    def look(self, delivery: Delivery, now: float, *, spool_bytes: int, spool_max_bytes: int) -> None:
         """Brings metrics up to date, and logs a summary when it is time."""
         for name, metric in _COUNTERS.items():
             for case, total in delivery.by_case[name].items():
@@ -78,6 +78,9 @@ class Watch:
                     metric.labels(self._bus, case).inc(total - known)
                     self._exported[name, case] = total
         telemetry.QUEUE_BYTES.labels(self._bus).set(delivery.memory_bytes)
+        telemetry.SPOOL_EVENTS.labels(self._bus).set(delivery.books.spooled)
+        telemetry.SPOOL_BYTES.labels(self._bus).set(spool_bytes)
+        telemetry.SPOOL_MAX_BYTES.labels(self._bus).set(spool_max_bytes)
         oldest_at = delivery.oldest_at
         telemetry.OLDEST_UNCONFIRMED_SECONDS.labels(self._bus).set(0.0 if oldest_at is None else now - oldest_at)
         self._summarize(delivery, now)

@@ -18,6 +18,7 @@ from ..replays import NormalizedReplay
 from ..request import NormalizedRequest, RawRequest
 
 if TYPE_CHECKING:
+    from ..eventbus.bundle import Bundle
     from ..eventbus.contract import Event
 
 __all__ = [
@@ -91,7 +92,13 @@ class Chunk(msgspec.Struct, gc=False):
 class Events(msgspec.Struct, gc=False):
     """Events for the publisher."""
 
-    events: list[Event]
+    events: Sequence[Event]
+
+    def __reduce__(self) -> tuple[type[Events], tuple[Bundle]]:
+        # Objects by themselves take three times as long to cross.
+        from ..eventbus.bundle import Bundle
+
+        return Events, (Bundle.of(self.events),)
 
 
 class SliceOpened(msgspec.Struct, gc=False):

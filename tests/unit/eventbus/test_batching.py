@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tardis_machine.eventbus.batching import Arrival, Chunk, Piece, Queue, portions_of, singles
-from tests.unit.eventbus.events import make_events, make_record, make_route, make_stream
+from tardis_machine.eventbus.batching import Arrival, Chunk, Piece, Queue, singles
+from tests.unit.eventbus.events import make_record, make_route
 
 
 def make_chunk(first: int, sizes: list[int]) -> Chunk:
@@ -66,15 +66,3 @@ def test_singles_know_their_ordinals() -> None:
         (11, 2, chunk.arrival),
         (12, 3, chunk.arrival),
     ]
-
-
-def test_portions_are_by_stream() -> None:
-    trades, books = make_stream("A"), make_stream("A", "book_change")
-    first, second, third = make_events(trades, 2, size=5), make_events(books, 1, size=7), make_events(trades, 1, first=2, size=9)
-    portions = portions_of(first + second + third)
-    assert list(portions) == [id(trades), id(books)]
-    portion = portions[id(trades)]
-    assert portion.events == first + third
-    assert (portion.size_bytes, portion.largest_bytes) == (19, 9)
-    assert (portion.share.count, portion.share.first, portion.share.last) == (3, first[0], third[0])
-    assert portion.share is portion.share

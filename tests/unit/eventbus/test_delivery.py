@@ -183,7 +183,7 @@ def test_a_session_end_leaves_when_all_before_it_is_resolved() -> None:
     delivery.settle(retry, [], 1.0)
     last = delivery.next_batch(1.0)
     assert last is not None
-    assert last.records == [end]
+    assert list(last.records) == [end]
     delivery.settle(last, [], 1.0)
     assert delivery.ended == ["s1"]
 
@@ -252,3 +252,22 @@ def test_metrics_are_counted_by_payload_case() -> None:
     assert delivery.by_case["confirmed"] == {"trade": 8}
     assert delivery.by_case["retried"] == {"trade": 1}
     assert delivery.by_case["dead_lettered"] == {"trade": 1}
+
+
+def test_a_long_queue_behind_one_lane_is_looked_through_in_turns_and_nothing_in_it_is_overlooked() -> None:
+    limits = msgspec.structs.replace(LIMITS, concurrent_sends=2)
+    delivery = make_delivery(limits, queue_bytes=100_000_000)
+    offer(delivery, 10)
+    first = delivery.next_batch(0.0)
+    assert sequences(first) == list(range(10))
+    offer(delivery, 50_000, first=10)
+    offer(delivery, 10, "b")
+    turns = 0
+    while (batch := delivery.next_batch(0.0)) is None:
+        assert delivery.deadline(0.0) == 0.0, "nobody would ask again"
+        turns += 1
+    assert turns > 10, "the event loop has no turn"
+    assert {record.route.key for record in batch.records} == {make_route("b").key}
+    assert first is not None
+    delivery.settle(first, [], 0.0)
+    assert sequences(delivery.next_batch(0.0)) == list(range(10, 20))

@@ -16,7 +16,8 @@ import pytest
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
 from tardis_machine.eventbus.batching import Batch
 from tardis_machine.eventbus.contract import Failure, Limits, Record
-from tardis_machine.eventbus.delivery import Burial, Delivery, Loaded, Spill
+from tardis_machine.eventbus.delivery import Delivery
+from tardis_machine.eventbus.errands import Burial, Loaded, Spill
 from tardis_machine.eventbus.policy import RECORD_MEMORY_BYTES, Policy
 from tests.unit.eventbus.events import make_record, make_route
 
@@ -161,7 +162,7 @@ class World:
         self.session += 1
 
     def hand_over(self, records: list[Record], ends_session: str | None) -> None:
-        self.records |= {id(record): record for record in records}
+        self.records |= {id(record.event): record for record in records}
         self.accepted |= identities(records)
         if self.delivery.offer(records, size_of(records), self.now, ends_session) is None:
             self.delivery.drop(records, self.now)
@@ -170,7 +171,7 @@ class World:
     def publish_oversize(self) -> None:
         records = [make_record(make_route(self.lanes[0]), self.sequences[self.lanes[0]])]
         self.sequences[self.lanes[0]] += 1
-        self.records |= {id(record): record for record in records}
+        self.records |= {id(record.event): record for record in records}
         self.accepted |= identities(records)
         self.delivery.bury(records, "too large", self.now)
 
@@ -301,7 +302,7 @@ class World:
         for group in self.disk.unread[: self.random.randint(1, 4)]:
             self.disk.unread.remove(group)
             if len(group.records) > 1 and self.random.random() < 0.05:
-                self.dropped.add(id(group.records.pop()))
+                self.dropped.add(id(group.records.pop().event))
                 damaged += 1
             loaded.append(Loaded(group.records, size_of(group.records), group, self.now))
         self.delivery.loaded(loaded, damaged, self.now)
@@ -313,7 +314,7 @@ class World:
         if self.fails():
             self.delivery.burial_failed(OSError("disk full"), self.now)
         else:
-            self.buried |= {id(burial.record) for burial in self.burying}
+            self.buried |= {id(burial.record.event) for burial in self.burying}
             self.delivery.buried()
         self.burying = []
 
@@ -329,12 +330,12 @@ class World:
         if gracefully:
             self.clean_up()
             self.shut_down()
-        on_disk = {id(record) for group in self.disk.groups for record in group.records}
+        on_disk = {id(record.event) for group in self.disk.groups for record in group.records}
         done = self.confirmed | self.buried | self.dropped | self.lost
         lost = self.accepted - on_disk - done
         assert not (gracefully and lost)
         if self.policy.write_ahead:
-            written = {id(record) for record in self.stored}
+            written = {id(record.event) for record in self.stored}
             assert not lost & written, "a record was sent before it was written"
         self.lost |= lost
         # What is confirmed but not cleaned up comes again: that is what at least once means.
@@ -372,14 +373,14 @@ class World:
         delivery = self.delivery
         queued: list[int] = []
         for piece in (*delivery._head.pieces, *delivery._returned):
-            queued += [id(record) for record in piece.records]
+            queued += [id(record.event) for record in piece.records]
         for chunk in (*delivery._held, *delivery._lanes, *delivery._tail):
-            queued += [id(record) for record in chunk.records]
-        condemned = [id(burial.record) for burial in (*delivery._to_bury, *delivery._burying)]
+            queued += [id(record.event) for record in chunk.records]
+        condemned = [id(burial.record.event) for burial in (*delivery._to_bury, *delivery._burying)]
         self.condemned |= set(condemned)
         queued += condemned
-        flying = [id(record) for batch in delivery._in_flight.values() for record in batch.records]
-        unread = [id(record) for group in self.disk.unread for record in group.records]
+        flying = [id(record.event) for batch in delivery._in_flight.values() for record in batch.records]
+        unread = [id(record.event) for group in self.disk.unread for record in group.records]
         places = queued + flying + unread
         assert len(places) == len(set(places)), "a record is in two places"
         done = self.confirmed | self.buried | self.dropped | self.lost
@@ -397,15 +398,15 @@ class World:
         seen: set[int] = set()
         last: dict[tuple[str, str], int] = {}
         for record in self.stored:
-            if id(record) in seen | self.condemned or record.route.payload_case == "session_end":
+            if id(record.event) in seen | self.condemned or record.route.payload_case == "session_end":
                 continue
-            seen.add(id(record))
+            seen.add(id(record.event))
             assert record.event.sequence > last.get(record.route.lane, -1), "a lane was overtaken"
             last[record.route.lane] = record.event.sequence
 
 
 def identities(records: Iterable[Record]) -> set[int]:
-    return {id(record) for record in records}
+    return {id(record.event) for record in records}
 
 
 def size_of(records: Iterable[Record]) -> int:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tardis_machine.eventbus.kinesis_aggregate import aggregate_bytes, split_aggregate, to_aggregate
+from tardis_machine.eventbus.kinesis.aggregate import aggregate_bytes, split_aggregate, to_aggregate
 
 # Field by field, as the format's schema has them: key table, then records of key index and data.
 MESSAGE = bytes.fromhex("0a01 6b  1a07 0800 1a03 616263  1a05 0800 1a01 64")

@@ -78,7 +78,7 @@ def test_a_batch_becomes_a_transaction_for_each_stream() -> None:
     assert [shipment.stream for shipment in shipments] == ["é:A", "é:B", "é:C"]
     assert sorted(index for shipment in shipments for index in shipment.indexes) == list(range(len(batch)))
     for shipment in shipments:
-        assert [batch[index] for index in shipment.indexes] == shipment.records
+        assert [batch[index] for index in shipment.indexes] == list(shipment.records)
         assert {record.destination for record in shipment.records} == {shipment.stream}
         commands = unpack(b"".join(shipment.packed(Packer(), NO_TRIM)))
         assert len(commands) == shipment.replies

@@ -99,3 +99,6 @@ async def test_health_of_a_bus_that_is_away(tmp_path: Path) -> None:
         "last error: connection refused"
     )
     assert publisher.health()[0].state == "closed"
+    # What a last scrape would say of it.
+    assert metric("bus_spool_events", bus="away") == 10
+    assert 100 < metric("bus_spool_bytes", bus="away") < metric("bus_spool_max_bytes", bus="away")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import DeliveryError, MissingExtraError, TerminalDeliveryError, TransientDeliveryError
 from ...settings import Option, ValueParser, duration, hosts, integer, pairs, path, switch, text, url
-from ..contract import Failure, Limits, Record
+from ..contract import Danger, Failure, Limits, Record
 from ..options import common_bus_options
 from ..payload_case import PAYLOAD_CASES
 from ..routing import Routing
@@ -153,19 +153,22 @@ class KafkaBus:
         if self._client is None:
             self._client = await asyncio.to_thread(self._start_client)
 
-    async def check(self) -> Sequence[str]:
+    async def check(self) -> Sequence[str | Danger]:
         """Sentences for `doctor`."""
         import asyncio
 
         partitions = await asyncio.to_thread(self._verify)
         limit_bytes = self.limits.record_bytes
-        sentences = [
+        sentences: list[str | Danger] = [
             f"topic {topic} may be written; it has {count} partition{'s' if count != 1 else ''} and takes {limit_bytes} bytes a record"
             for topic, count in partitions.items()
         ]
         if self._registry is not None:
             await self._registry.fetch_frames(self._topics)
             sentences.append("the schema registry knows the schema of every topic")
+        if self._producer_settings["acks"] != "all":
+            says = "a record that the leader alone has is lost with it (--kafka-acks 1)"
+            sentences.append(Danger(says, "set --kafka-acks all"))
         return [f"the cluster at {self._cluster.brokers} lets this client in", *sentences]
 
     def _verify(self) -> Mapping[str, int | None]:
@@ -266,7 +269,7 @@ class KafkaBus:
         errors: dict[tuple[str, str], DeliveryError] = {}
         failures = []
         for index, error in sorted(failed.items()):
-            topic, name = flight.batch[index].route.destination, error.name()
+            topic, name = flight.batch.routes[index].destination, error.name()
             if (topic, name) not in errors:
                 errors[topic, name] = self._to_error(error, topic, is_missing=topic in missing)
             failures.append(Failure(index, errors[topic, name], is_local))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
-from ..contract import Record, Route
+from ..contract import Event, Record, Records, Route
 from .cluster import is_terminal
 
 if TYPE_CHECKING:
@@ -63,52 +63,51 @@ class Flight:
 
     def __init__(self, batch: Sequence[Record], client: Client, frames: Mapping[str, bytes]) -> None:
         client.refused.clear()
-        self.batch = batch
+        self.batch = Records.of(batch)
         self._client = client
         self._packed = _Packed(frames)
         self._handed_over = 0
         # What was refused before it was on its way, by its place in the batch.
         self._refused: dict[int, KafkaError] = {}
 
-    def slices(self) -> Iterator[Sequence[Record]]:
+    def slices(self) -> Iterator[Records]:
         """Parts of the batch that may be handed over at once."""
         for start in range(0, len(self.batch), _SLICE_RECORDS):
             part = self.batch[start : start + _SLICE_RECORDS]
             self._handed_over = start + len(part)
             yield part
 
-    def hand_over(self, part: Sequence[Record]) -> None:
+    def hand_over(self, part: Records) -> None:
         """Gives the slice to librdkafka, which copies it."""
         from confluent_kafka import KafkaError, KafkaException
 
-        records = iter(part)
-        produce = self._produce if part[0].route.has_headers else self._produce_bare
+        routes, events = iter(part.routes), iter(part.events)
+        produce = self._produce if part.routes[0].has_headers else self._produce_bare
         while True:
             try:
-                produce(records)
+                produce(routes, events)
             except (KafkaException, BufferError) as error:
                 said = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._QUEUE_FULL)
-                self._refused[self._handed_over - length_hint(records) - 1] = said
+                self._refused[self._handed_over - length_hint(events) - 1] = said
                 if not is_terminal(said.name()):
                     self._client.has_failed = True
             else:
                 return
 
-    def _produce(self, records: Iterator[Record]) -> None:
+    def _produce(self, routes: Iterator[Route], events: Iterator[Event]) -> None:
         produce, packed = self._client.producer.produce, self._packed
-        for record in records:
-            event = record.event
-            topic, key, frame, headers, place = packed[record.route]
+        for route, event in zip(routes, events, strict=True):
+            topic, key, frame, headers, place = packed[route]
             headers[place] = ("eventId", event.event_id.hex())
             # By position, which is faster: partition, two names of a callback and a timestamp are left as they are.
             produce(topic, frame + event.value if frame else event.value, key, -1, None, None, 0, headers)
 
-    def _produce_bare(self, records: Iterator[Record]) -> None:
+    def _produce_bare(self, routes: Iterator[Route], events: Iterator[Event]) -> None:
         # `produce_batch` is no faster: it looks each field of each record up by name.
         produce, packed = self._client.producer.produce, self._packed
-        for record in records:
-            topic, key, frame, _, _ = packed[record.route]
-            produce(topic, frame + record.event.value if frame else record.event.value, key)
+        for route, event in zip(routes, events, strict=True):
+            topic, key, frame, _, _ = packed[route]
+            produce(topic, frame + event.value if frame else event.value, key)
 
     @property
     def has_failures(self) -> bool:
@@ -121,8 +120,8 @@ class Flight:
         failures = dict(self._refused)
         places: dict[tuple[str | None, bytes | None], list[int]] = {}
         for index in range(len(self.batch) - 1, -1, -1):
-            topic, _, frame, _, _ = self._packed[self.batch[index].route]
-            places.setdefault((topic, frame + self.batch[index].event.value), []).append(index)
+            topic, _, frame, _, _ = self._packed[self.batch.routes[index]]
+            places.setdefault((topic, frame + self.batch.events[index].value), []).append(index)
         for error, message in self._client.refused:
             # The same bytes twice are the same record twice: it does not matter which of them is sent again.
             found = places.get((message.topic(), message.value()))

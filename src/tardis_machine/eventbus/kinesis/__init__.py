@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
-from ..errors import SettingsError, TerminalDeliveryError, TransientDeliveryError
-from ..settings import Option, Refused, ValueParser, size_bytes, switch
-from .aws import AwsAccess, AwsClient, Call, Entry, Kind, Problem, aws_options, send_entries
-from .contract import Failure, Limits, Record
-from .kinesis_aggregate import aggregate_bytes, to_aggregate
-from .options import common_bus_options
-from .routing import Routing
+from ...errors import SettingsError, TerminalDeliveryError, TransientDeliveryError
+from ...settings import Option, Refused, ValueParser, size_bytes, switch
+from ..aws import AwsAccess, AwsClient, Call, Entry, Kind, Problem, aws_options, send_entries
+from ..contract import Failure, Limits, Record
+from ..options import common_bus_options
+from ..routing import Routing
+from .aggregate import aggregate_bytes, to_aggregate
 
 __all__ = ["OPTIONS", "REQUIRED", "KinesisBus", "access_of", "create_bus", "create_routing", "stream_address", "to_entries"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from hashlib import md5
 
-from .wire import delimited, tag, varint
+from ..wire import delimited, tag, varint
 
 __all__ = ["aggregate_bytes", "split_aggregate", "to_aggregate"]
 

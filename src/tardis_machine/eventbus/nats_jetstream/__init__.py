@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from ...errors import DeliveryError, MissingExtraError, SettingsError, TerminalDeliveryError, TransientDeliveryError
 from ...settings import Option, Refused, duration, integer, items, path, switch, text, url
-from ..contract import Failure, Limits, Record, Route
+from ..contract import Danger, Failure, Limits, Record, Records, Route
 from ..options import common_bus_options
 from ..routing import Routing
 from .lines import HEADER_NAME, HEADROOM_BYTES, IN_FLIGHT_MAX, LineParts, to_parts
@@ -271,13 +271,15 @@ class NatsBus:
             config["allow_batched"] = True
         return config
 
-    async def check(self) -> Sequence[str]:
+    async def check(self) -> Sequence[str | Danger]:
         """Sentences for `doctor`."""
         await self.connect()
         connection = self._connection
         assert connection is not None
         version, way = connection.info.get("version", "?"), "core NATS, at most once" if self._is_core else "JetStream"
-        sentences = [f"the server {connection.server.address} answers (version {version}, {way})"]
+        sentences: list[str | Danger] = [f"the server {connection.server.address} answers (version {version}, {way})"]
+        if self._is_core:
+            sentences.append(Danger("nobody confirms what core NATS is given (--nats-core)", "leave it out, and use JetStream"))
         if not self._streams and not self._is_core:
             sentences.append("the user may not look at streams ($JS.API.STREAM.NAMES, .INFO), so a key has one record on its way")
         found = [f"the stream {stream.name} takes {', '.join(stream.subjects)}, {_pace(stream)}" for stream in self._streams]
@@ -310,17 +312,18 @@ class NatsBus:
     async def _send_all(self, connection: NatsConnection, batch: Sequence[Record]) -> dict[int, DeliveryError]:
         from .sending import Sending
 
-        routes = dict.fromkeys([record.route for record in batch])
+        records = Records.of(batch)
+        routes = dict.fromkeys(records.routes)
         streams = {route: self._stream_of(route.destination) for route in routes}
-        sending = Sending(connection, batch, {route: self._parts_of(route) for route in routes}, self._ack_timeout_s)
+        sending = Sending(connection, records, {route: self._parts_of(route) for route in routes}, self._ack_timeout_s)
         errors = sending.denials()
         groups: dict[_Stream | None, list[int]] = {}
         if len(set(streams.values())) == 1 and not errors:
-            groups[streams[batch[0].route]] = list(range(len(batch)))
+            groups[streams[records.routes[0]]] = list(range(len(records)))
         else:
-            for index, record in enumerate(batch):
+            for index, route in enumerate(records.routes):
                 if index not in errors:
-                    groups.setdefault(streams[record.route], []).append(index)
+                    groups.setdefault(streams[route], []).append(index)
         for stream, indices in groups.items():
             if self._is_core:
                 errors |= await sending.unconfirmed(indices)

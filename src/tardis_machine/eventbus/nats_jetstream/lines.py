@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from ..contract import Record, Route
+from ..contract import Event, Route
 
 __all__ = ["HEADER_NAME", "HEADROOM_BYTES", "IN_FLIGHT_MAX", "LineParts", "numbers", "sequence_ends", "to_line", "to_parts"]
 
@@ -49,9 +49,8 @@ def _one_line(value: bytes) -> bytes:
     return b" ".join(value.split(b"\n")).replace(b"\r", b" ").strip()
 
 
-def to_line(record: Record, parts: LineParts, reply: bytes, end: bytes) -> bytes:
-    """A record as the protocol has it: HPUB subject reply header-size size, headers, value."""
-    event = record.event
+def to_line(event: Event, parts: LineParts, reply: bytes, end: bytes) -> bytes:
+    """An event as the protocol has it: HPUB subject reply header-size size, headers, value."""
     value, event_id = event.value, event.event_id.hex().encode()
     head, header_bytes, before, between = parts
     return b"%b%b%b %d %d\r\n%b%b%b%b\r\n\r\n%b\r\n" % (

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import DeliveryError, TerminalDeliveryError, TransientDeliveryError
-from ..contract import Record, Route
+from ..contract import Records, Route
 from .connection import NatsConnection
 from .lines import LineParts, numbers, sequence_ends, to_line
 from .replies import BatchReplies, Replies, SingleReplies
@@ -29,7 +29,7 @@ class Sending:
     """A batch, and where it goes. `indices` are of records whose subjects belong to one stream."""
 
     def __init__(
-        self, connection: NatsConnection, batch: Sequence[Record], parts: Mapping[Route, LineParts], ack_timeout_s: float
+        self, connection: NatsConnection, batch: Records, parts: Mapping[Route, LineParts], ack_timeout_s: float
     ) -> None:
         self._connection = connection
         self._batch = batch
@@ -41,7 +41,7 @@ class Sending:
         denied = {route for route in self._parts if self._connection.is_denied(route.destination)}
         if not denied:
             return {}
-        return {index: _not_allowed(record.route) for index, record in enumerate(self._batch) if record.route in denied}
+        return {index: _not_allowed(route) for index, route in enumerate(self._batch.routes) if route in denied}
 
     async def in_order(self, indices: Sequence[int]) -> Errors:
         """One numbered sequence; where a record ends it, a further one with those that need not wait for that record."""
@@ -56,8 +56,8 @@ class Sending:
             errors[failed] = error
             if scope == "stream":
                 return errors | dict.fromkeys(rest, error)
-            route = self._batch[failed].route
-            errors |= {index: error for index in rest if self._waits_for(route, self._batch[index].route, scope, error)}
+            route = self._batch.routes[failed]
+            errors |= {index: error for index in rest if self._waits_for(route, self._batch.routes[index], scope, error)}
             indices = [index for index in rest if index not in errors]
         return errors
 
@@ -73,7 +73,7 @@ class Sending:
         errors: Errors = {}
         blocked: dict[tuple[str, str], DeliveryError] = {}
         for wave in [indices] if at_once else self._waves(indices):
-            errors |= {index: blocked[lane] for index in wave if (lane := self._batch[index].route.lane) in blocked}
+            errors |= {index: blocked[lane] for index in wave if (lane := self._batch.routes[index].lane) in blocked}
             free = [index for index in wave if index not in errors]
             if not free:
                 continue
@@ -82,7 +82,7 @@ class Sending:
             for number, error in replies.errors.items():
                 errors[free[number]] = error
                 if isinstance(error, TransientDeliveryError):
-                    blocked[self._batch[free[number]].route.lane] = error
+                    blocked[self._batch.routes[free[number]].lane] = error
         return errors
 
     def _waves(self, indices: Sequence[int]) -> list[list[int]]:
@@ -90,7 +90,7 @@ class Sending:
         waves: list[list[int]] = []
         seen: dict[tuple[str, str], int] = {}
         for index in indices:
-            lane = self._batch[index].route.lane
+            lane = self._batch.routes[index].lane
             count = seen[lane] = seen.get(lane, 0) + 1
             if count > len(waves):
                 waves.append([])
@@ -123,11 +123,12 @@ class Sending:
             raise error
 
     async def _write(self, indices: Sequence[int], reply: bytes, ends: Sequence[bytes]) -> None:
-        batch, parts, address = self._batch, self._parts, self._connection.server.address
+        routes, events, parts = self._batch.routes, self._batch.events, self._parts
+        address = self._connection.server.address
         for start in range(0, len(indices), _SLICE_RECORDS):
             stop = start + _SLICE_RECORDS
             pairs = zip(indices[start:stop], ends[start:stop], strict=True)
-            lines = b"".join([to_line(batch[index], parts[batch[index].route], reply, end) for index, end in pairs])
+            lines = b"".join([to_line(events[index], parts[routes[index]], reply, end) for index, end in pairs])
             try:
                 async with asyncio.timeout(self._ack_timeout_s):
                     await self._connection.write(lines)

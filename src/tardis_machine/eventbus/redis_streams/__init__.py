@@ -15,7 +15,7 @@ import msgspec
 
 from ...errors import DeliveryError, MissingExtraError, SettingsError, TerminalDeliveryError, TransientDeliveryError
 from ...settings import Option, ValueParser, duration, hosts, integer, path, switch, text, url
-from ..contract import Failure, Limits, Record
+from ..contract import Danger, Failure, Limits, Record
 from ..options import common_bus_options
 from ..routing import Routing
 from .commands import (
@@ -276,9 +276,9 @@ class RedisBus:
         if isinstance(reply, list) and len(reply) == 2:
             self.limits = msgspec.structs.replace(LIMITS, record_bytes=min(LIMITS.record_bytes, int(reply[1])))
 
-    async def check(self) -> Sequence[str]:
+    async def check(self) -> Sequence[str | Danger]:
         """Sentences for `doctor`."""
-        sentences: list[str] = []
+        sentences: list[str | Danger] = []
         for stream in self._streams:
             link = await self._rehearse(stream)
             length = await link.ask("XLEN", stream)
@@ -430,16 +430,18 @@ def to_lack(replicas: Any, wanted: int) -> TransientDeliveryError | None:
     return TransientDeliveryError(f"of {wanted} replicas (--redis-wait-replicas) those that have the events are: {replicas}")
 
 
-def to_sentences(address: Address, info: object) -> list[str]:
+def to_sentences(address: Address, info: object) -> list[str | Danger]:
     """What a server's INFO says of its readiness to keep events."""
     where = f"Redis at {address[0]}:{address[1]}"
     if not isinstance(info, bytes):
         return [f"{where} answers; what it does when its memory is full, and whether it writes to disk, this user may not ask"]
     said = dict(line.split(":", 1) for line in info.decode(errors="replace").splitlines() if ":" in line)
-    sentences = [f"{where} answers, version {said.get('redis_version')}"]
+    sentences: list[str | Danger] = [f"{where} answers, version {said.get('redis_version')}"]
     policy = said.get("maxmemory_policy", "")
     if policy.startswith("allkeys-"):
-        sentences.append(f"danger: {where} may remove whole streams when its memory is full (maxmemory-policy {policy})")
+        says = f"{where} may remove whole streams when its memory is full (maxmemory-policy {policy})"
+        sentences.append(Danger(says, "set maxmemory-policy noeviction: a full server then refuses events, and they wait"))
     if said.get("aof_enabled") != "1":
-        sentences.append(f"danger: {where} forgets the last events when it stops suddenly (appendonly no)")
+        says = f"{where} forgets the last events when it stops suddenly (appendonly no)"
+        sentences.append(Danger(says, "set appendonly yes; or --redis-wait-replicas, where it has replicas"))
     return sentences

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ...errors import DeliveryError, TerminalDeliveryError, TransientDeliveryError
-from ..contract import Record, Route
+from ..contract import Record, Records, Route
 
 __all__ = [
     "ENTRY_FIELDS",
@@ -96,8 +96,8 @@ class Packer:
         """The commands, one after another."""
         pieces: list[bytes] = []
         known: dict[Route, tuple[bytes, bytes, bytes]] = {}
-        for record in records:
-            route, event = record.route, record.event
+        columns = Records.of(records)
+        for route, event in zip(columns.routes, columns.events, strict=True):
             around = known.get(route)
             if around is None:
                 around = known[route] = self._around(route, trim)
@@ -133,7 +133,7 @@ class Shipment:
 
     __slots__ = ("indexes", "records", "stream")
 
-    def __init__(self, stream: str, records: Sequence[Record], indexes: Sequence[int]) -> None:
+    def __init__(self, stream: str, records: Records, indexes: Sequence[int]) -> None:
         self.stream = stream
         self.records = records
         self.indexes = indexes
@@ -161,13 +161,14 @@ class Shipment:
 
 def to_shipments(batch: Sequence[Record]) -> list[Shipment]:
     """The batch by stream, each in its order."""
-    streams = {route.destination for route in {record.route for record in batch}}
+    records = Records.of(batch)
+    streams = {route.destination for route in set(records.routes)}
     if len(streams) == 1:
-        return [Shipment(streams.pop(), batch, range(len(batch)))]
+        return [Shipment(streams.pop(), records, range(len(records)))]
     indexes: dict[str, list[int]] = {}
-    for index, record in enumerate(batch):
-        indexes.setdefault(record.route.destination, []).append(index)
-    return [Shipment(stream, [batch[index] for index in found], found) for stream, found in indexes.items()]
+    for index, route in enumerate(records.routes):
+        indexes.setdefault(route.destination, []).append(index)
+    return [Shipment(stream, Records.of([records[index] for index in found]), found) for stream, found in indexes.items()]
 
 
 def refusals_in(replies: Sequence[Any]) -> Mapping[int, str]:
