@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint schema docs lock bench fault clean all-programs demo-programs
+.PHONY: help setup demo test lint schema docs lock bench fault crash clean all-programs demo-programs
 
 VENV := .venv/.done
 SPARK := .tools/jars/spark/.done
@@ -13,33 +13,42 @@ NPM := .tools/npm/.done
 PYTHON := .venv/bin/python
 # Names of benchmarks; none means all.
 BENCH :=
-# What the fault run is about.
-BUS := kafka
+# The bus of `demo`, which starts that server for itself, and of `fault`: kafka, redis, nats, kinesis or sqs.
+BUS :=
+# LIVE=1: the demo listens to simulated exchanges.
+LIVE :=
 EVENTS := 1000000
+# Of `crash`.
+KILLS := 20
 SEED := 1
 # Spark runs on the Java that the set-up found.
 WITH_JAVA := JAVA_HOME="$$(readlink -f .tools/java)"
 # Maven is needed only while there are jars to fetch.
 maven-for = $(if $(filter-out $(wildcard $1),$1),maven)
+# What the demo's bus takes beside files: programs, and what is fetched.
+DEMO_PROGRAMS := $(if $(filter redis,$(BUS)),redis) $(if $(filter kinesis,$(BUS)),node)
+DEMO_FETCHED := $(SPARK) $(if $(filter kafka,$(BUS)),.tools/jars/kafka/.done) $(if $(filter sqs,$(BUS)),.tools/jars/elasticmq/.done) \
+  $(if $(filter kinesis,$(BUS)),$(NPM))
 
 help: ## shows this
-	@echo "usage: make TARGET [ARGS='more arguments for demo, test, bench or fault'] [BENCH=one]"
+	@echo "usage: make TARGET [ARGS='more arguments for demo, test, bench, fault or crash'] [BENCH=one]"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: all-programs $(VENV) $(SPARK) $(BROKERS) $(NPM) ## makes .venv, and fetches jars and test servers
 	@echo "setup: everything is there"
 
-demo: demo-programs $(VENV) $(SPARK) ## runs everything at once on sample data: no account, no network, no broker
-	@$(WITH_JAVA) .venv/bin/tardis-machine demo $(ARGS)
+demo: demo-programs $(VENV) $(DEMO_FETCHED) ## runs everything at once on sample data: no account, no network, no broker; BUS=kafka LIVE=1
+	@$(WITH_JAVA) $(if $(filter-out file,$(BUS)),$(PYTHON) -m tests.with_bus $(BUS) --) .venv/bin/tardis-machine demo $(if $(LIVE),--demo-live) $(ARGS)
 
 test: setup ## runs all tests, against real servers, with coverage
 	@$(WITH_JAVA) $(PYTHON) -m pytest -n 2 --dist loadfile --cov $(ARGS)
 
-lint: $(VENV) ## checks style, types, import rules, the schema and what is generated
+lint: $(VENV) ## checks style, types, import rules, the container file, the schema and what is generated
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy --strict
 	.venv/bin/lint-imports --no-logo
+	.venv/bin/hadolint deploy/Dockerfile
 	scripts/schema check
 	scripts/docs check
 
@@ -56,7 +65,10 @@ bench: setup ## measures against raw limits and against the Node library
 	@$(WITH_JAVA) $(PYTHON) -m benchmarks $(BENCH) $(ARGS)
 
 fault: setup ## kills, hangs and cuts off a bus and the machine while it publishes: BUS=kafka EVENTS=1000000 SEED=1
-	@$(WITH_JAVA) $(PYTHON) -m tests.fault $(BUS) --events $(EVENTS) --seed $(SEED) $(ARGS)
+	@$(WITH_JAVA) $(PYTHON) -m tests.fault $(or $(BUS),kafka) --events $(EVENTS) --seed $(SEED) $(ARGS)
+
+crash: setup ## kills the lake's ingest job again and again, and compares the tables: EVENTS=1000000 KILLS=20 SEED=1
+	@$(WITH_JAVA) $(PYTHON) -m tests.lake_crash --events $(EVENTS) --kills $(KILLS) --seed $(SEED) $(ARGS)
 
 clean: ## removes all that was made or fetched
 	@rm -rf .venv .tools .demo .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
@@ -66,7 +78,7 @@ all-programs:
 	@scripts/setup programs java node redis $(call maven-for,$(SPARK) $(BROKERS))
 
 demo-programs:
-	@scripts/setup programs java $(call maven-for,$(SPARK))
+	@scripts/setup programs java $(DEMO_PROGRAMS) $(call maven-for,$(filter .tools/jars/%,$(DEMO_FETCHED)))
 
 $(VENV): requirements.lock pyproject.toml scripts/setup
 	@scripts/setup venv

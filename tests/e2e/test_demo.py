@@ -1,4 +1,4 @@
-"""The demo as a user runs it: the whole walk, with counts that agree at every stage."""
+"""The demo as a user runs it: the whole walk, with counts that agree at every stage; and its ways to live data and to brokers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,71 @@ from pathlib import Path
 
 import pytest
 
+from tardis_machine.demo.client import ask
+from tardis_machine.demo.progress import Teller
+from tardis_machine.demo.walk import plan_walk
+from tardis_machine.errors import UsageError
+from tardis_machine.settings import resolve
+from tests.servers.process import ROOT
+from tests.servers.redis import RedisServer
+
+DEMO = (sys.executable, "-m", "tardis_machine", "demo")
+EXCHANGES = ["binance", "bitmex", "coinbase", "deribit", "okex"]
+
+
+def run(*command: str) -> str:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TM_")} | {"COLUMNS": "120"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environ, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def check(printed: str, folder: Path, stages: list[str]) -> list[int]:
+    """Looks at what is shown; returns the counts of the first stage."""
+    rows = re.findall(r"│ (\S+(?: \S+)*) +│ +([\d,]+) │ +([\d,]+) │ +([\d,]+) │ +([\d,]+) │ ✓ │", printed)
+    assert [stage for stage, *_ in rows] == stages
+    assert len({tuple(counts) for _, *counts in rows}) == 1
+    assert "nothing is missing" in printed
+    bars = re.findall(r"│ (\w+) +│ \d\d:\d\d:\d\d │(?: +[\d.]+ │){6}", printed)
+    assert sorted(set(bars)) == EXCHANGES
+    assert (folder / "bars.png").stat().st_size > 10_000
+    return [int(count.replace(",", "")) for count in rows[0][1:]]
+
 
 @pytest.mark.timeout(400)
-def test_the_demo_walks_through_every_room_and_its_counts_agree(tmp_path: Path) -> None:
+def test_history_through_files(tmp_path: Path) -> None:
     folder = tmp_path / "a demo"
     for left_over in ("events/part-old.parquet", "lake/silver/trades/_delta_log/00000000000000000000.json", "spool/file/lock"):
         (folder / left_over).parent.mkdir(parents=True)
         (folder / left_over).write_text("of an earlier run that was killed")
-    command = [sys.executable, "-m", "tardis_machine", "demo", "--demo-dir", str(folder), "--demo-minutes", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"}, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = re.findall(r"│ (.+?) +│ +([\d,]+) │ +([\d,]+) │ +([\d,]+) │ (.) │", done.stdout)
-    assert [stage for stage, *_ in rows] == ["received by the client", "in the files of the bus", "bronze.events", "silver"]
-    assert len({tuple(counts) for _, *counts, _mark in rows}) == 1
-    assert int(rows[0][1].replace(",", "")) > 500
-    assert (folder / "trades.png").stat().st_size > 10_000
+    printed = run(*DEMO, "--demo-dir", str(folder), "--demo-span", "2m", "--demo-activity", "10")
+    trades, changes, tickers, _ = check(printed, folder, ["client received", "file confirmed", "bronze", "silver"])
+    assert trades > 500
+    assert changes > 2_000
+    assert tickers > 100
+
+
+def test_live_to_a_broker(tmp_path: Path, redis: RedisServer) -> None:
+    """What comes after the bus is the same as for history."""
+    argv = ["--demo-live", "--demo-span=6s", "--demo-activity=20", f"--demo-dir={tmp_path}"]
+    argv += ["--redis-host=127.0.0.1", f"--redis-port={redis.port}", "--redis-stream=demo"]
+    settings = resolve(argv, {}, command="demo")
+    counts = ask(plan_walk(settings), settings, Teller())
+    received, confirmed = counts["client received"], counts["redis confirmed"]
+    assert confirmed.pop("session_end") == 1
+    assert confirmed == received
+    assert redis.ask("XLEN", "demo") == received.total() + 1
+    assert received["trade"] > 10
+    assert received["book_change"] > 100
+    assert received["derivative_ticker"] > 5
+
+
+def test_a_command_with_a_bus_of_its_own() -> None:
+    printed = run(sys.executable, "-m", "tests.with_bus", "nats", "--", sys.executable, "-m", "tardis_machine", "doctor")
+    assert "All is well with nats." in printed
+
+
+@pytest.mark.parametrize("argv", [["--demo-live", "--demo-real"], ["--file-dir=x", "--redis-host=h", "--redis-stream=s"]])
+def test_what_does_not_go_together_is_refused(argv: list[str]) -> None:
+    with pytest.raises(UsageError, match=r"the demo (takes|publishes to) one"):
+        plan_walk(resolve(argv, {}, command="demo"))

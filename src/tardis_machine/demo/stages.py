@@ -1,0 +1,30 @@
+"""What was counted at each stage of the walk.
+
+Invariant: a stage agrees when it has what the first one had, of every kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["KINDS", "Stages"]
+
+KINDS = ("trade", "book_change", "derivative_ticker", "disconnect")
+
+
+@dataclass
+class Stages:
+    """Events by stage and kind."""
+
+    counts: dict[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def agrees(self, stage: str) -> bool:
+        """Whether a stage has what the first one had."""
+        first = next(iter(self.counts.values()))
+        return all(self.counts[stage].get(kind, 0) == first.get(kind, 0) for kind in KINDS)
+
+    @property
+    def agree(self) -> bool:
+        """Whether all do."""
+        return all(self.agrees(stage) for stage in self.counts)
