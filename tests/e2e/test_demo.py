@@ -17,13 +17,15 @@ from tardis_machine.errors import UsageError
 from tardis_machine.settings import resolve
 from tests.servers.process import ROOT
 from tests.servers.redis import RedisServer
+from tests.spark.conftest import SMALL_DATA_CONF
 
 DEMO = (sys.executable, "-m", "tardis_machine", "demo")
 EXCHANGES = ["binance", "bitmex", "coinbase", "deribit", "okex"]
 
 
 def run(*command: str) -> str:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("TM_")} | {"COLUMNS": "120"}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TM_")}
+    environ |= {"COLUMNS": "120", "TM_SPARK_CONF": ",".join(f"{name}={value}" for name, value in SMALL_DATA_CONF.items())}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environ, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -41,7 +43,7 @@ def check(printed: str, folder: Path, stages: list[str]) -> list[int]:
     return [int(count.replace(",", "")) for count in rows[0][1:]]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_history_through_files(tmp_path: Path) -> None:
     folder = tmp_path / "a demo"
     for left_over in ("events/part-old.parquet", "lake/silver/trades/_delta_log/00000000000000000000.json", "spool/file/lock"):

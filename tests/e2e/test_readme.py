@@ -30,6 +30,7 @@ from tests.servers.kinesalite import KinesaliteServer
 from tests.servers.nats import NatsServer
 from tests.servers.process import ROOT, free_port
 from tests.servers.redis import RedisServer
+from tests.spark.conftest import SMALL_DATA_CONF
 
 README = (ROOT / "README.md").read_text()
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -37,8 +38,11 @@ PROSE = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
 INLINE: list[str] = re.findall(r"`([^`]+)`", PROSE)
 # So quiet that an hour goes through every bus in seconds.
 ACTIVITY = 0.01
-# Compiling fully costs a job of seconds more than it gains.
-SPARK_CONF = "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+# For little data, and jobs of seconds: compiling costs them more than it gains.
+FOR_SPARK = {
+    "TM_SPARK_CONF": ",".join(f"{name}={value}" for name, value in SMALL_DATA_CONF.items()),
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
+}
 
 
 def is_of_make(block: str) -> bool:
@@ -80,7 +84,7 @@ def environ(folder: Path) -> Iterator[dict[str, str]]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TM_", "XDG_", "AWS_")) and name != "PORT"}
     aws = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "s3cr3t", "AWS_DEFAULT_REGION": "eu-west-1"}
     with SampleHistoryApi(Market(activity=ACTIVITY)).serve_in_thread() as api:
-        yield clean | aws | {"HOME": str(folder), "TMPDIR": str(folder), "TM_API_URL": api.url, "TM_SPARK_CONF": SPARK_CONF}
+        yield clean | aws | {"HOME": str(folder), "TMPDIR": str(folder), "TM_API_URL": api.url} | FOR_SPARK
 
 
 def run_block(language: str, text: str, folder: Path, environ: Mapping[str, str]) -> str:
@@ -97,16 +101,15 @@ def run_block(language: str, text: str, folder: Path, environ: Mapping[str, str]
         start_new_session=True,
     )
     try:
-        printed, _ = process.communicate(timeout=400)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
         printed, _ = process.communicate()
-        pytest.fail(f"this does not end:\n{text}\n{printed}")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, f"{text}\n{printed}"
     return printed
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_every_block_runs(folder: Path, addresses: Mapping[str, str], environ: dict[str, str]) -> None:
     printed = []
     for language, text in BLOCKS:
@@ -123,7 +126,6 @@ def test_every_block_runs(folder: Path, addresses: Mapping[str, str], environ: d
     assert len({count for _, *counts in published for count in counts}) == 1
     assert "All is well with kafka." in doctor
     assert "Nothing is missing." in lake
-    assert "2020-02-01" in lake
     assert (folder / "bars.png").stat().st_size > 10_000
 
 

@@ -10,7 +10,9 @@ from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from tardis_machine.errors import LakeError
@@ -100,17 +102,20 @@ def test_a_job_that_is_killed_at_random_points_and_then_told_to_stop(spark: Spar
     assert compared["gold.top_of_book"].rows
 
 
-def test_the_comparison_sees_a_row_that_is_missing_twice_or_different(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [(1, [Decimal(1)], {"a": "b"}), (2, None, None)]
+def test_the_comparison_sees_a_row_that_is_missing_twice_or_different(tmp_path: Path) -> None:
+    rows = [(1, [Decimal(1)], [("a", "b")]), (2, None, None)]
     spoiled = {
         "equal": rows[::-1],
         "missing": rows[:1],
         "twice": [*rows, rows[0]],
-        "different": [(1, [Decimal(2)], {"a": "b"}), rows[1]],
+        "different": [(1, [Decimal(2)], [("a", "b")]), rows[1]],
     }
-    schema = "id INT, levels ARRAY<DECIMAL(38, 18)>, headers MAP<STRING, STRING>"
+    types = (pa.int32(), pa.list_(pa.decimal128(38, 18)), pa.map_(pa.string(), pa.string()))
     for name, content in {"right": rows, **spoiled}.items():
-        spark.createDataFrame(content, schema).coalesce(1).write.format("delta").save(str(tmp_path / name / "silver/trades"))
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*content, strict=True), types, strict=True)]
+        path = tmp_path / name / "silver" / "trades"
+        path.mkdir(parents=True)
+        write_deltalake(path, pa.table(columns, ["id", "levels", "headers"]))
     found = {name: compare_lakes(tmp_path / name, tmp_path / "right") for name in spoiled}
     assert {name: (item.only_here, item.only_there) for name, [item] in found.items()} == {
         "equal": (0, 0),

@@ -44,7 +44,8 @@ class Watch:
         before = self.state
         if delivery.is_spooling:
             self.state = "spooling"
-        elif delivery.failures:
+        elif delivery.failures and not (delivery.connected and delivery.is_idle):
+            # Failures count until something is confirmed; where nothing waits, nothing will be.
             self.state = "retrying"
         elif delivery.connected:
             self.state = "connected"

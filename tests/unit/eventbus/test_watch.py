@@ -38,6 +38,17 @@ async def test_metrics_by_bus_and_payload_case(tmp_path: Path) -> None:
     assert metric("bus_oldest_unconfirmed_seconds", bus="watched") == 0
 
 
+async def test_a_bus_that_came_late_and_has_nothing_to_do_is_connected(tmp_path: Path) -> None:
+    bus = ScriptedBus("late")
+    bus.is_down = True
+    publisher = make_publisher(tmp_path, bus)
+    await publisher.start(connect_timeout_s=0.1)
+    await eventually(lambda: publisher.health()[0].state == "retrying")
+    bus.is_down = False
+    await eventually(lambda: publisher.health()[0].state == "connected")
+    await publisher.close(10)
+
+
 async def test_a_line_for_each_change_of_state_and_none_for_events(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tardis_machine")
     bus = ScriptedBus("logged")

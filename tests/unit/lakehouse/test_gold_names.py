@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tardis_machine.errors import OptionsError
-from tardis_machine.lakehouse.backfill import plan_units
 from tardis_machine.lakehouse.gold import parse_products
 from tardis_machine.lakehouse.options import DEFAULT_GOLD
-from tardis_machine.request import parse_normalized_request
 
 
 def test_products_of_any_interval_and_depth() -> None:
@@ -25,18 +23,3 @@ def test_products_of_any_interval_and_depth() -> None:
 def test_what_is_no_product_is_refused(name: str) -> None:
     with pytest.raises(OptionsError, match="gold: "):
         parse_products([name])
-
-
-def test_a_unit_is_a_symbol_and_a_day() -> None:
-    asked = {"exchange": "bitmex", "symbols": ["A", "B"], "from": "2020-01-01T12:00Z", "to": "2020-01-03", "dataTypes": ["trade"]}
-    units = plan_units([parse_normalized_request(asked)])
-    assert [unit.session for unit in units] == [
-        f"backfill|bitmex|{symbol}|trade|{span}"
-        for span in (
-            "2020-01-01T12:00:00.000000Z/2020-01-02T00:00:00.000000Z",
-            "2020-01-02T00:00:00.000000Z/2020-01-03T00:00:00.000000Z",
-        )
-        for symbol in ("A", "B")
-    ]
-    with pytest.raises(OptionsError, match="symbols: got nothing, a backfill takes at least one symbol"):
-        plan_units([parse_normalized_request({**asked, "symbols": []})])

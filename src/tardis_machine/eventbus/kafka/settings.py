@@ -102,7 +102,8 @@ def to_producer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
         "max.in.flight.requests.per.connection": 5 if is_idempotent else 1,
         "compression.type": options["compression"],
         "partitioner": "murmur2_random",
-        "linger.ms": 5,
+        # Records come in batches already: what ends one should not wait for more.
+        "linger.ms": 2,
         "message.timeout.ms": 0,
         "queue.buffering.max.messages": 0,
         "queue.buffering.max.kbytes": 2**31 - 1,

@@ -1,0 +1,58 @@
+"""What one task of a backfill is, and the rows that it brings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tardis_machine.errors import OptionsError
+from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
+from tardis_machine.lakehouse.backfill import fetch_units, plan_units
+from tardis_machine.request import parse_normalized_request
+from tardis_machine.sample.history_api import SampleHistoryApi
+from tardis_machine.sample.market import Market
+from tardis_machine.sample.recording import Recording
+
+
+def test_a_unit_is_a_symbol_and_a_day() -> None:
+    asked = {"exchange": "bitmex", "symbols": ["A", "B"], "from": "2020-01-01T12:00Z", "to": "2020-01-03", "dataTypes": ["trade"]}
+    units = plan_units([parse_normalized_request(asked)])
+    assert [unit.session for unit in units] == [
+        f"backfill|bitmex|{symbol}|trade|{span}"
+        for span in (
+            "2020-01-01T12:00:00.000000Z/2020-01-02T00:00:00.000000Z",
+            "2020-01-02T00:00:00.000000Z/2020-01-03T00:00:00.000000Z",
+        )
+        for symbol in ("A", "B")
+    ]
+    with pytest.raises(OptionsError, match="symbols: got nothing, a backfill takes at least one symbol"):
+        plan_units([parse_normalized_request({**asked, "symbols": []})])
+
+
+def test_a_task_brings_the_columns_that_its_values_have_and_its_ledger_last(tmp_path: Path) -> None:
+    asked = {
+        "exchange": "bitmex",
+        "symbols": ["XBTUSD"],
+        "from": "2020-02-01",
+        "to": "2020-02-01T00:01:00Z",
+        "dataTypes": ["trade", "book_change"],
+    }
+    [unit] = plan_units([parse_normalized_request(asked)])
+    with SampleHistoryApi(Recording(Market(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
+        units = pa.RecordBatch.from_pydict({"unit": [msgspec.msgpack.encode(unit)]})
+        rows = pa.Table.from_batches(fetch_units(api.url, None, str(tmp_path), [units])).to_pylist()
+    assert {row["payload_case"] for row in rows} == {"trade", "book_change", "session_end"}
+    assert [row["payload_case"] == "session_end" for row in rows] == [False] * (len(rows) - 1) + [True]
+    assert [row["position"] for row in rows] == [f"{unit.session}:{n}" for n in range(len(rows))]
+    for row in rows[:-1]:
+        event = NormalizedEvent.FromString(row["value"])
+        said = (event.exchange, event.symbol, event.WhichOneof("payload"), event.event_id, event.sequence, unit.session, "replay")
+        assert said == tuple(
+            row[name] for name in ("exchange", "symbol", "payload_case", "event_id", "sequence", "session", "origin")
+        )
+        assert row["key"] == f"bitmex|XBTUSD|{row['payload_case']}"
+        assert event.local_ts.ToMicroseconds() == round(row["local_ts"].timestamp() * 1e6)
+    assert NormalizedEvent.FromString(rows[-1]["value"]).session_end.complete
