@@ -70,6 +70,8 @@ async def _serve_and_ask(
 ) -> dict[str, Counter[str]]:
     options = {"spool_dir": walk.folder / "spool", "shutdown_timeout": _DRAIN_S, walk.bus: walk.bus_options, **options}
     machine = TardisMachine(**options)
+    # The metrics are of the process, not of this machine.
+    before = _confirmed(walk.bus)
     await machine.start(port=0)
     received: Counter[str] = Counter()
     began_at = time.monotonic()
@@ -85,19 +87,19 @@ async def _serve_and_ask(
         took_s = time.monotonic() - began_at
         teller.say("client", f"{received.total():,} messages in {took_s:.1f} s ({received.total() / took_s:,.0f}/s)")
     finally:
-        receipts = await _drain(machine, walk, received.total(), teller)
+        receipts = await _drain(machine, walk, received.total(), before, teller)
     for receipt in receipts:
         counts = f"{receipt.published:,} events published, {receipt.confirmed:,} confirmed"
         teller.say(f"bus {receipt.bus}", f"{counts} in {time.monotonic() - began_at:.1f} s")
-    return {"client received": received, f"{walk.bus} confirmed": _confirmed(walk.bus)}
+    return {"client received": received, f"{walk.bus} confirmed": _confirmed(walk.bus) - before}
 
 
-async def _drain(machine: TardisMachine, walk: Walk, total: int, teller: Teller) -> list[Any]:
+async def _drain(machine: TardisMachine, walk: Walk, total: int, before: Counter[str], teller: Teller) -> list[Any]:
     """Stops the machine, which first sends what waits."""
     stopping = asyncio.create_task(machine.stop())
     with teller.bar(f"bus {walk.bus}", total) as advance:
         while not stopping.done():
-            confirmed = _confirmed(walk.bus).total()
+            confirmed = (_confirmed(walk.bus) - before).total()
             advance(confirmed, f"{confirmed:,} confirmed")
             await asyncio.wait([stopping], timeout=0.2)
     return await stopping

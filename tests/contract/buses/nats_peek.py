@@ -91,6 +91,6 @@ class NatsPeek:
 
 
 def _to_delivered(message: dict[str, Any]) -> Delivered:
-    lines = base64.b64decode(message["hdrs"]).decode().split("\r\n")[1:]
+    lines = base64.b64decode(message.get("hdrs", "")).decode().split("\r\n")[1:]
     headers = dict(line.split(": ", 1) for line in lines if line)
     return Delivered(message["subject"], "", headers, base64.b64decode(message.get("data", "")))
