@@ -35,6 +35,7 @@ from ..history.client import HistoryClient
 from ..messages import to_timestamp
 from ..replays import NormalizedReplay, fetch_lines
 from ..request import NormalizedRequest, parse_normalized_request
+from .envelope import ENVELOPE
 from .tables import EVENTS, Lake, prepare_table
 
 if TYPE_CHECKING:
@@ -50,22 +51,7 @@ UNITS_PER_CORE = 4
 """In one commit: enough that cores are not idle while the longest unit ends, few enough that a stopped job loses little."""
 
 _INSTANT = pa.timestamp("us", "UTC")
-_SCHEMA = pa.schema(
-    {
-        "exchange": pa.string(),
-        "symbol": pa.string(),
-        "payload_case": pa.string(),
-        "local_ts": _INSTANT,
-        "ingest_ts": _INSTANT,
-        "origin": pa.string(),
-        "event_id": pa.binary(),
-        "session": pa.string(),
-        "sequence": pa.int64(),
-        "value": pa.binary(),
-        "key": pa.string(),
-        "position": pa.string(),
-    }
-)
+_SCHEMA = pa.schema([*ENVELOPE, ("value", pa.binary()), ("key", pa.string()), ("position", pa.string())])
 _ROWS_IN_BATCH = 10_000
 
 
