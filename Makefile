@@ -41,7 +41,7 @@ demo: demo-programs $(VENV) $(DEMO_FETCHED) ## runs everything at once on sample
 	@$(WITH_JAVA) $(if $(filter-out file,$(BUS)),$(PYTHON) -m tests.with_bus $(BUS) --) .venv/bin/tardis-machine demo $(if $(LIVE),--demo-live) $(ARGS)
 
 test: setup ## runs all tests, against real servers, with coverage
-	@$(WITH_JAVA) $(PYTHON) -m pytest -n 2 --dist loadfile --cov $(ARGS)
+	@$(WITH_JAVA) $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --no-cov-on-fail $(ARGS)
 
 lint: $(VENV) ## checks style, types, import rules, the container file, the schema and what is generated
 	.venv/bin/ruff check .

@@ -52,7 +52,8 @@ SCHEMA = pa.schema(
 def write_files(folder: Path, events: int, files: int, seed: int, markets: Sequence[Market] = MARKETS) -> list[Path]:
     """Writes at least so many events in about so many files; the files, oldest first.
 
-    Every file has one record that is no event. Some come twice, as a publisher resends, and some after files that are later.
+    Every file has one record that is no event. Some come twice, at least one, as a publisher resends, and some after files that
+    are later.
     """
     random = Random(seed)
     a_file = -(-events // files)
@@ -67,8 +68,9 @@ def write_files(folder: Path, events: int, files: int, seed: int, markets: Seque
         if random.random() < LATE_SHARE:
             later = min(place + random.randint(1, LATE_FILES), len(contents) - 1)
             contents[place], contents[later] = contents[later], contents[place]
+    repeated = {random.randrange(len(contents))} | {place for place in range(len(contents)) if random.random() < REPEATED_SHARE}
     for place in reversed(range(len(contents))):
-        if random.random() < REPEATED_SHARE:
+        if place in repeated:
             contents.insert(min(place + random.randint(1, LATE_FILES), len(contents)), contents[place])
     folder.mkdir(parents=True)
     return [_write(folder / f"part-{number:05}.parquet", values, number) for number, values in enumerate(contents)]

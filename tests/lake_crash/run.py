@@ -93,9 +93,9 @@ class CrashRun:
         """A job over all files that have come so far."""
         arguments = ("ingest", "--from", "files", "--file-dir", str(self.bus), "--lake", str(lake), "--master", "local[2]")
         layers = ("--until", "gold", "--gold", self._gold)
-        # A job that is killed soon gains nothing from a JVM that compiles well.
-        quick = ("--spark-conf", f"spark.driver.extraJavaOptions={QUICK_START}")
-        return LakeJob(*arguments, *layers, *quick, *options, log=self._folder / f"{name}.log")
+        # A job that is killed soon gains nothing from a JVM that compiles well; all else is as users run it.
+        quick = {"JDK_JAVA_OPTIONS": QUICK_START}
+        return LakeJob(*arguments, *layers, *options, log=self._folder / f"{name}.log", environ=quick)
 
     def kill_again_and_again(self) -> list[dict[str, int]]:
         """Kills as many jobs, each after its first trace in the lake; the batches that were committed at each kill."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+import uuid
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -72,6 +73,16 @@ def test_a_job_that_dies_after_any_of_its_writes(
     lake.ingest(max_batch_bytes=1)
     assert tables(lake) == undisturbed
     assert len(lake.rows(TRADES.table)) == 70
+
+
+def test_a_job_that_was_killed_while_it_planned_its_first_batch(lake: LakeUnderTest) -> None:
+    lake.ingest(until="bronze")  # nothing is there yet: the stream begins, and plans nothing
+    (plans,) = Path(lake.lake.root).glob("_checkpoints/*/progress/offsets")
+    assert list(plans.iterdir()) == []
+    (plans / f".0.{uuid.uuid4()}.tmp").touch()
+    fill(lake, range(1))
+    lake.ingest(until="bronze")
+    assert len(lake.events) == 30
 
 
 def ingest(spark: SparkSession, run: CrashRun, lake: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -157,28 +156,18 @@ def test_help_shows_defaults(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert "a-secret" not in shown
 
 
-def test_help_and_settings_load_nothing_heavy() -> None:
-    program = (
-        "import sys; from tardis_machine.cli import main; main(['--help']); main(['lake', 'sql', '--help']); "
-        "heavy = {'aiohttp', 'pyarrow', 'pyspark', 'pandas', 'prometheus_client', 'rich', 'numpy', 'google'}; "
-        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=False, env=CLEAN, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.parametrize("argv", [["--help"], ["lake", "sql", "--help"]])
-def test_help_is_quick(argv: list[str]) -> None:
+def test_help_loads_little(argv: list[str]) -> None:
+    # What is loaded is what makes it slow or quick, however busy the machine is. It is 140 modules, nearly all of them small.
+    program = (
+        f"import sys; before = set(sys.modules); from tardis_machine.cli import main; main({argv}); "
+        "heavy = {'aiohttp', 'asyncio', 'pyarrow', 'pyspark', 'pandas', 'prometheus_client', 'rich', 'numpy', 'google', 'ssl'}; "
+        "loaded = set(sys.modules) - before; "
+        "sys.exit(f'{len(loaded)} modules; heavy: {heavy & loaded}' if heavy & loaded or len(loaded) > 200 else 0)"
+    )
     unmeasured = {name: value for name, value in CLEAN.items() if not name.startswith("COV")}
-
-    def seconds() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([*PROGRAM, *argv], check=True, env=unmeasured, stdout=subprocess.DEVNULL, timeout=60)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    # Time on the processor, and one of several tries: the machine may be busy with other tests.
-    assert any(seconds() < 0.3 for _ in range(10))
+    done = subprocess.run([sys.executable, "-c", program], check=False, env=unmeasured, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_exchanges() -> None:

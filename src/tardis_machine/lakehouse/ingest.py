@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_hexdigest
 
+from ..telemetry import get_logger
 from .bronze import BronzeWriter
 from .gold import parse_products
 from .gold.writer import GoldWriter, read_changes
@@ -40,6 +41,8 @@ Report = Callable[[list[Counts]], None]
 
 PlannedStream = tuple[str, Callable[[float | None], "tuple[StreamingQuery, BatchWriter]"]]
 """A stream's name, and what starts it."""
+
+_log = get_logger("lakehouse.ingest")
 
 _POLL_S = 0.2
 _STOP_S = 30.0
@@ -166,10 +169,15 @@ def _wait(running: list[Running], stop: threading.Event, report: Report | None, 
 
 
 def _stop(running: list[Running]) -> None:
-    """Lets running batches end, but not for ever: what is cut off is run again at the next start."""
+    """Lets the batches at hand end, but not for ever: what is cut off is run again at the next start."""
     deadline = time.monotonic() + _STOP_S
-    for stream in running:
-        while stream.query.isActive and stream.query.status["isTriggerActive"] and time.monotonic() < deadline:
+    batches = [stream.writer.batches for stream in running]
+    for stream, before in zip(running, batches, strict=True):
+        # Another batch may have begun right after that one; it is hardly under way.
+        while stream.writer.batches == before and stream.query.isActive and stream.query.status["isTriggerActive"]:
+            if time.monotonic() >= deadline:
+                _log.warning("a batch is cut off, and is run again at the next start", stream=stream.name, waited_s=_STOP_S)
+                break
             time.sleep(_POLL_S)
         # One that does not stop in time ends with the process; one that failed was reported.
         with suppress(Exception):

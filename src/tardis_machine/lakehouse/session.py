@@ -40,6 +40,8 @@ SQL_CONF: Mapping[str, str] = {
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     # A stream that waits for a broker does not hear that it is to stop; what it was at is run again at the next start.
     "spark.sql.streaming.stopTimeout": "20s",
+    # A job that is killed while it plans its first batch leaves half a file, over which Spark would refuse to start ever again.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     # A record may have a header twice.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
 }
@@ -151,7 +153,8 @@ def _local_conf(master: str, *, long_running: bool) -> dict[str, str]:
     # Rows are the bulk of the heap and live shortly: one thread collects them as well as many.
     # A compiler of one level has room for 48 MB of code by default, which queries of a few minutes fill: then it forgets and compiles anew.
     quick = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
-    java_options = ["-XX:+UseSerialGC", *([] if long_running else quick), log_levels]
+    # When a stream is stopped, Spark looks for the reason in a text of pages with a pattern that recurses at every letter.
+    java_options = ["-XX:+UseSerialGC", "-Xss16m", *([] if long_running else quick), log_levels]
     return {
         **quiet,
         **_ONE_MACHINE_CONF,

@@ -53,6 +53,8 @@ class BatchWriter(ABC):
         self.lake = lake
         self.stream = stream
         self.counts = Counts()
+        self.batches = 0
+        """How many it has written."""
         self.failure: Exception | None = None
         self._app_id = f"{stream}/{identity}"
         self._may_repeat = may_repeat
@@ -67,6 +69,7 @@ class BatchWriter(ABC):
             raise
         # Only the first batch of a run can be one that an earlier run was killed in.
         self._may_repeat = False
+        self.batches += 1
 
     @abstractmethod
     def write(self, batch: DataFrame, batch_id: int) -> None:
