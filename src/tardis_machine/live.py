@@ -29,7 +29,7 @@ from .streams import LiveStream, shown
 from .telemetry import Logger, get_logger
 
 if TYPE_CHECKING:
-    from .eventbus.encoding import BronzeEncoder
+    pass
 
 __all__ = ["LivePool", "LiveSpec"]
 
@@ -74,7 +74,7 @@ class LiveJob:
         self._put = put
         self._room = room
         self._to_bytes = _TO_BYTES[spec.form]
-        self._encoder = None if spec.publish is None else _make_encoder(spec.publish)
+        self._encoder = None if spec.publish is None else spec.publish.make_encoder()
         self._recorder = None if spec.record_dir is None else CacheRecorder(spec.record_dir, spec.requests)
         self._stream = LiveStream(spec.requests, self, urls=spec.urls, pace=spec.pace, record=self._recorder)
 
@@ -137,13 +137,6 @@ class Room:
     async def wait(self) -> None:
         """Until there is room."""
         await self._event.wait()
-
-
-def _make_encoder(publish: PublishSpec) -> BronzeEncoder:
-    # Nothing of the buses is loaded where none is on.
-    from .eventbus.encoding import BronzeEncoder
-
-    return BronzeEncoder(**msgspec.structs.asdict(publish))
 
 
 # --- in the process ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """What a computed type is: a description that can be asked for by name, and the computation that it begins for each instrument.
 
-Invariant: a computation depends only on the messages it was shown, in their order. It is plain data, so that it can be pickled
-and go on in another process.
+Invariant: a computation depends only on the messages it was shown, in their order.
 """
 
 from __future__ import annotations

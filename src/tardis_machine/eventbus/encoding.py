@@ -169,8 +169,8 @@ _STREAM_KEYS: Mapping[type[Any], Callable[[Any], Any]] = {
 class BronzeEncoder:
     """Encodes the messages of one session, in their order.
 
-    It counts for the session: a stream's messages all pass through one encoder, which may be pickled and go on elsewhere between
-    two batches. `include` drops other payload cases before they cost anything; what is dropped takes no number of the sequence.
+    It counts for the session: a stream's messages all pass through one encoder. `include` drops other payload cases before they
+    cost anything; what is dropped takes no number of the sequence.
     """
 
     def __init__(
@@ -192,13 +192,9 @@ class BronzeEncoder:
         self._include = include
         self._clock_us = clock_us
         self._series: dict[tuple[str, str, str], _Series] = {}
-        self._streams = _no_streams()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_streams": None}  # made anew when first used
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _streams=_no_streams())
+        self._streams: dict[type[Any], tuple[Callable[[Any], Any], dict[Any, _StreamEncoder | None]]] = {
+            message_type: (key_of, {}) for message_type, key_of in _STREAM_KEYS.items()
+        }
 
     def encode(self, messages: Iterable[Message]) -> list[Event]:
         """The messages' events, one each; with `book_changes="level"` one for each level of a book change."""
@@ -287,7 +283,3 @@ class BronzeEncoder:
             for name, value in sorted(self._meta.items())
         )
         return _StreamEncoder(stream, series, head + tag(4), meta, payload_of)
-
-
-def _no_streams() -> dict[type[Any], tuple[Callable[[Any], Any], dict[Any, _StreamEncoder | None]]]:
-    return {message_type: (key_of, {}) for message_type, key_of in _STREAM_KEYS.items()}

@@ -85,9 +85,6 @@ class PendingTickers(dict[str, PendingTicker]):
         ticker = self[symbol] = PendingTicker(symbol, self.exchange)
         return ticker
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (PendingTickers, (self.exchange,), None, None, iter(self.items()))
-
 
 def _clock(timestamp: str) -> Any:
     """The time to the millisecond, in a form that orders: text where years have four digits."""

@@ -20,6 +20,7 @@ from ..request import NormalizedRequest, RawRequest
 if TYPE_CHECKING:
     from ..eventbus.bundle import Bundle
     from ..eventbus.contract import Event
+    from ..eventbus.encoding import BronzeEncoder
 
 __all__ = [
     "Chunk",
@@ -45,6 +46,13 @@ class PublishSpec(msgspec.Struct, frozen=True):
     source: str
     book_changes: str = "message"
     include: frozenset[str] | None = None
+
+    def make_encoder(self) -> BronzeEncoder:
+        """One for all of the session's messages."""
+        # Nothing of the buses is loaded where none is on.
+        from ..eventbus.encoding import BronzeEncoder
+
+        return BronzeEncoder(**msgspec.structs.asdict(self))
 
 
 class JobSpec(msgspec.Struct, frozen=True):

@@ -9,21 +9,15 @@ Invariant: the answer is the same however many take turns, as pieces are cut by 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from ..frames import to_json_frames, to_json_lines
 from ..merger import Merger
 from ..messages import Disconnect, Message
 from ..replays import NormalizedReplay
 from ..request import NormalizedRequest
-from .contract import Events, JobSpec, Output, PublishSpec, TurnDone
+from .contract import Events, JobSpec, Output, TurnDone
 from .slices import Cut
 from .steps import SteppedJob
-
-if TYPE_CHECKING:
-    from ..eventbus.encoding import BronzeEncoder
 
 __all__ = ["NormalizedJob"]
 
@@ -41,7 +35,7 @@ class NormalizedJob(SteppedJob):
         self._steps = [NormalizedReplay(request, publishing) for request in requests]
         super().__init__(spec, [steps.segments() for steps in self._steps])
         self._to_bytes = to_json_frames if spec.form == "frames" else to_json_lines
-        self._encoder = None if spec.publish is None else _make_encoder(spec.publish)
+        self._encoder = None if spec.publish is None else spec.publish.make_encoder()
         # Their disconnects are published, but the client did not ask to see them.
         self._discreet = frozenset(
             request.exchange for request in requests if publishing and not request.with_disconnect_messages
@@ -106,10 +100,3 @@ def _merged(batches: Sequence[list[Message]]) -> list[Message]:
         merger.push(stream, [message.local_timestamp for message in messages], messages)
         merger.finish(stream)
     return merger.pop()
-
-
-def _make_encoder(publish: PublishSpec) -> BronzeEncoder:
-    # Nothing of the buses is loaded where none is on.
-    from ..eventbus.encoding import BronzeEncoder
-
-    return BronzeEncoder(**msgspec.structs.asdict(publish))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,11 +83,3 @@ def test_crossed_levels_stay_where_asked() -> None:
     book = OrderBook(remove_crossed=False)
     book.update(change([(103, 1)], [(101, 1)], snapshot=True))
     assert (book.best_bid, book.best_ask) == (BookLevel(103, 1), BookLevel(101, 1))
-
-
-def test_a_book_survives_pickling() -> None:
-    book = OrderBook()
-    book.update(change([(99, 1), (98, 1)], [(101, 1)], snapshot=True))
-    moved = pickle.loads(pickle.dumps(book))
-    moved.update(change([(99, 0)], []))
-    assert (moved.best_bid, book.best_bid) == (BookLevel(98, 1), BookLevel(99, 1))

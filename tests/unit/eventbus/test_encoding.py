@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -314,22 +313,15 @@ class TestEventId:
         ]
 
 
-class TestPickle:
-    def test_goes_on_elsewhere(self) -> None:
+class TestBatches:
+    def test_how_it_is_cut_changes_nothing(self) -> None:
         stream: list[Message] = [trade(), trade(), snapshot("quote"), trade(), trade(local=LATER), snapshot("quote")]
         bronze = BronzeEncoder(session_id="s", origin="replay", book_changes="level", include=frozenset({"trade", "quote"}))
         expected = [(event.event_id, event.sequence) for event in BronzeEncoder(session_id="s", origin="replay").encode(stream)]
         found: list[tuple[bytes, int]] = []
         for message in stream:
-            bronze = pickle.loads(pickle.dumps(bronze))
             found += [(event.event_id, event.sequence) for event in bronze.encode([message])]
         assert found == expected
-
-    def test_events(self) -> None:
-        events = encoder().encode([trade(), trade()])
-        copies = pickle.loads(pickle.dumps(events))
-        assert copies == events
-        assert copies[0].stream is copies[1].stream
 
 
 class TestLevels:
