@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks publishing --")
     default_bus = "kafka" if find_spec("tests.contract.buses.kafka") else "file"
     parser.add_argument("--bus", default=default_bus, help="as its options begin")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=int, default=20)
     parser.add_argument("--pace", type=float, default=50_000, help="lines a second of the client that has a pace of its own")
     parser.add_argument("--outage", type=float, default=60.0, help="seconds that the broker is away")

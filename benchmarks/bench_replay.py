@@ -227,7 +227,7 @@ def scale(minutes: int, rounds: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks replay --")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=int, default=60)
     parser.add_argument("--only", default="", help="scenarios whose name holds this text")
     parser.add_argument("--no-node", action="store_true", help="without the Node library")

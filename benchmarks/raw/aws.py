@@ -23,6 +23,7 @@ async def send_in_calls(
     put: Callable[[Any, Sequence[Record]], Awaitable[None]],
     *,
     is_ordered: bool,
+    begin: Callable[[], None],
 ) -> None:
     """`put` sends what goes into one call, and returns when all of it is confirmed."""
     calls = iter(_calls_without_repeated_keys(records, a_call) if is_ordered else _full_calls(records, a_call))
@@ -35,6 +36,7 @@ async def send_in_calls(
             for call in calls:
                 await put(client, call)
 
+        begin()
         await asyncio.gather(*(work() for _ in range(1 if is_ordered else at_once)))
 
 

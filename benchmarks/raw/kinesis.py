@@ -6,7 +6,7 @@ call, which raw then has too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.raw.aws import send_in_calls
@@ -20,7 +20,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record]) -> None:
+async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record], begin: Callable[[], None]) -> None:
     """Returns when the stream has confirmed all."""
 
     async def put(client: Any, batch: Sequence[Record]) -> None:
@@ -29,4 +29,4 @@ async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record]) -> 
         assert answer["FailedRecordCount"] == 0, answer
 
     is_ordered = keywords.get("order", "key") == "key" and not keywords.get("aggregate")
-    await send_in_calls("kinesis", keywords, records, 500, 8, put, is_ordered=is_ordered)
+    await send_in_calls("kinesis", keywords, records, 500, 8, put, is_ordered=is_ordered, begin=begin)

@@ -6,7 +6,7 @@ It is the fastest way there is to call that library: an acknowledgement for each
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nats.aio.client import Client
@@ -17,7 +17,7 @@ from tardis_machine.eventbus.contract import Record
 IN_FLIGHT = 4000
 
 
-async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record]) -> None:
+async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record], begin: Callable[[], None]) -> None:
     """Returns when the stream has confirmed all."""
     client = Client()
     await client.connect(list(keywords["servers"]))
@@ -34,6 +34,7 @@ async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record]) -> 
     await client.flush()
     transport = client._transport
     assert transport is not None
+    begin()
     for start in range(0, len(records), IN_FLIGHT):
         batch = records[start : start + IN_FLIGHT]
         # A stream knows a batch by the last word of this.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import hiredis
@@ -17,7 +17,7 @@ CHUNK = 500
 CHUNKS_ON_THEIR_WAY = 8
 
 
-async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record]) -> None:
+async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record], begin: Callable[[], None]) -> None:
     """Sends all, without transactions, and returns when the server has answered every command."""
     connection = Connection(host=keywords["host"], port=keywords["port"], protocol=2, socket_timeout=None)
     await connection.connect()  # type: ignore[no-untyped-call]
@@ -25,6 +25,7 @@ async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record]) -> 
     assert reader is not None
     packer, replies = Packer(), hiredis.Reader()
     on_their_way: deque[int] = deque()
+    begin()
 
     async def read(count: int) -> None:
         while count:

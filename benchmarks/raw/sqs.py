@@ -6,7 +6,7 @@ To a FIFO queue, where order for a group is to be kept through every failure, a 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.raw.aws import send_in_calls
@@ -23,7 +23,7 @@ def _standard(bus: SqsUnderTest) -> Mapping[str, Any]:
 VARIANTS = {"": {}, "standard queue": _standard}
 
 
-async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record]) -> None:
+async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record], begin: Callable[[], None]) -> None:
     """Returns when the queue has confirmed all."""
     queue = keywords["queue-url"]
 
@@ -42,4 +42,4 @@ async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record]) -> 
         answer = await client.send_message_batch(QueueUrl=queue, Entries=entries)
         assert len(answer["Successful"]) == len(batch), answer
 
-    await send_in_calls("sqs", keywords, records, 10, 16, put, is_ordered=queue.endswith(".fifo"))
+    await send_in_calls("sqs", keywords, records, 10, 16, put, is_ordered=queue.endswith(".fifo"), begin=begin)

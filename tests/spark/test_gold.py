@@ -62,6 +62,7 @@ PRODUCTS = (
     *("bars_1s", "bars_1m", "book_state_5_1s", "trades_with_quotes", "markouts", "order_flow_1m", "volatility_1m"),
     *("funding_1m", "liquidations_1m", "gaps", "data_quality"),
 )
+RESENT = 200
 RECORDING = Recording(Market(1, 0.1), disconnects_per_day=0)
 
 
@@ -120,7 +121,8 @@ class Gold:
         lake.ingest(until="gold", gold=PRODUCTS)
         self.gaps_before = self.rows(GAPS)
         self.tops_before = self.rows(TOP_OF_BOOK)
-        lake.bus.write("b", [value for message, value in values if is_late(message)])
+        # With the late ones come some again, as a publisher resends them.
+        lake.bus.write("b", [value for message, value in values if is_late(message)] + [value for _, value in values[:RESENT]])
         self.late_counts = lake.ingest(until="gold", gold=PRODUCTS)
 
     def rows(self, table: Table, **equal: str) -> list[Any]:
@@ -361,7 +363,10 @@ def test_data_quality(gold: Gold) -> None:
     rows = {(row.symbol, row.kind): row for row in gold.rows(DATA_QUALITY)}
     trades = rows["XBTUSD", "trades"]
     late = [trade.local_timestamp_us - trade.timestamp_us for trade in TRADES]
-    assert (trades.events, trades.records, trades.quarantined, trades.out_of_order) == (len(TRADES), len(TRADES), 0, 0)
+    again = sum(message in TRADES for message in MESSAGES[:RESENT])
+    assert again
+    assert (trades.events, trades.records) == (len(TRADES), len(TRADES) + again)
+    assert (trades.quarantined, trades.out_of_order) == (0, 0)
     assert near(trades.mean_lateness_ms, sum(late) / len(late) / 1000)
     assert near(trades.max_lateness_ms, max(late) / 1000)
     assert rows["XBTUSD", "book_changes"].events == len(CHANGES)

@@ -8,7 +8,7 @@ done, 1001 the server stops, 1008 a bad request or a client that is too slow, 10
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -161,29 +161,32 @@ class WsRoutes:
 
     async def replay_normalized(self, request: web.Request) -> web.StreamResponse:
         """Normalized history, a frame a message."""
-        async with Connection(request) as connection:
-            self._connections.add(connection)
-            try:
-                replays = parse_normalized_requests(await read_options(request))
-                publish = self._machine.publishing(request.path, "ws", request_id_of(request))
-                chunks = self._machine.replay(request.path, replays, form="frames", publish=publish)
-                ending = await _play([connection], _write_all([connection], chunks))
-            except OptionsError as error:
-                ending = _refusal(error)
-            finally:
-                self._connections.discard(connection)
-            await connection.close(ending)
-            return connection.socket
+
+        async def play(connection: Connection) -> Ending:
+            replays = parse_normalized_requests(await read_options(request))
+            publish = self._machine.publishing(request.path, "ws", request_id_of(request))
+            chunks = self._machine.replay(request.path, replays, form="frames", publish=publish)
+            return await _play([connection], _write_all([connection], chunks))
+
+        return await self._serve(request, play)
 
     async def stream_normalized(self, request: web.Request) -> web.StreamResponse:
         """Normalized live data, a frame a message, for as long as the client stays."""
+
+        async def play(connection: Connection) -> Ending:
+            streams = parse_stream_requests(await read_options(request))
+            publish = self._machine.publishing(request.path, "ws", request_id_of(request), "realtime")
+            chunks = self._machine.stream(request.path, streams, form="frames", publish=publish)
+            return await _play([connection], _push_all(connection, chunks))
+
+        return await self._serve(request, play)
+
+    async def _serve(self, request: web.Request, play: Callable[[Connection], Awaitable[Ending]]) -> web.StreamResponse:
+        """Shakes hands, plays, and tells the client how it ended."""
         async with Connection(request) as connection:
             self._connections.add(connection)
             try:
-                streams = parse_stream_requests(await read_options(request))
-                publish = self._machine.publishing(request.path, "ws", request_id_of(request), "realtime")
-                chunks = self._machine.stream(request.path, streams, form="frames", publish=publish)
-                ending = await _play([connection], _push_all(connection, chunks))
+                ending = await play(connection)
             except OptionsError as error:
                 ending = _refusal(error)
             finally:

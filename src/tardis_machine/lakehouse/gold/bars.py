@@ -13,38 +13,32 @@ An interval without a trade has no bar.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..silver.control_events import CONTROL_EVENTS
 from ..silver.trades import TRADES
-from ..tables import Table
+from .intervals import interval_product, interval_table
 from .product import Product, Scope
 from .touched import WINDOWS
-from .windows import floor_to, interval_us, later
+from .windows import floor_to, later
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["BARS", "bars"]
 
-BARS = Table(
-    "gold.bars",
+BARS = interval_table(
+    "bars",
     {
-        "date": "DATE",
-        "exchange": "STRING",
-        "symbol": "STRING",
-        "interval": "STRING",
-        "start": "TIMESTAMP",
-        "end": "TIMESTAMP",
         **dict.fromkeys(("open", "high", "low", "close", "volume", "buy_volume", "sell_volume"), "DECIMAL(38, 18)"),
         "trades": "BIGINT",
         "vwap": "DECIMAL(38, 18)",
         "twap": "DECIMAL(38, 18)",
         "is_complete": "BOOLEAN",
     },
-    skip_by=("start",),
 )
 
 ORDER = "struct(ts, local_ts, sequence, event_id)"
@@ -52,16 +46,9 @@ ORDER = "struct(ts, local_ts, sequence, event_id)"
 
 def bars(interval: str) -> Product:
     """Bars of an interval."""
-    return Product(
-        name=f"bars_{interval}",
-        table=BARS,
-        keys=("exchange", "symbol", "interval", "start"),
-        reads=frozenset({"trades", "control_events"}),
-        interval_us=interval_us(interval),
-        compute=lambda scope: _compute(scope, interval),
-        only={"interval": interval},
-        reopened=lambda scope: _reopened(scope, interval),
-    )
+    sources = frozenset({"trades", "control_events"})
+    compute, reopened = partial(_compute, interval=interval), partial(_reopened, interval=interval)
+    return interval_product(BARS, interval, sources, compute, reopened=reopened)
 
 
 def _compute(scope: Scope, interval: str) -> DataFrame:
@@ -96,23 +83,9 @@ def _compute(scope: Scope, interval: str) -> DataFrame:
     latest = F.greatest("latest", F.max("start").over(Window.partitionBy("exchange")))
     known = known.withColumn("is_complete", (latest >= F.col("end")) & F.col("is_cut").isNull())
     return known.selectExpr(
-        "to_date(start) AS date",
-        "exchange",
-        "symbol",
-        f"'{interval}' AS interval",
-        "start",
-        "end",
-        "open",
-        "high",
-        "low",
-        "close",
-        "volume",
-        "buy_volume",
-        "sell_volume",
-        "trades",
+        "*",
         "try_cast(try_divide(double(notional), double(volume)) AS DECIMAL(38, 18)) AS vwap",
         "try_cast(coalesce(try_divide(double(price_us), double(held_us)), double(close)) AS DECIMAL(38, 18)) AS twap",
-        "is_complete",
     )
 
 

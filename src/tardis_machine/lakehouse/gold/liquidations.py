@@ -9,67 +9,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..silver.liquidations import LIQUIDATIONS as FORCED_TRADES
-from ..tables import Table
+from .intervals import interval_product, interval_table
 from .product import Product, Scope
-from .windows import interval_us, later
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["LIQUIDATIONS", "liquidations"]
 
-LIQUIDATIONS = Table(
-    "gold.liquidations",
+LIQUIDATIONS = interval_table(
+    "liquidations",
     {
-        "date": "DATE",
-        "exchange": "STRING",
-        "symbol": "STRING",
-        "interval": "STRING",
-        "start": "TIMESTAMP",
-        "end": "TIMESTAMP",
         "side": "STRING",
         "liquidations": "BIGINT",
         **dict.fromkeys(("amount", "notional", "low", "high"), "DECIMAL(38, 18)"),
     },
-    skip_by=("start",),
 )
 
 
 def liquidations(interval: str) -> Product:
     """Liquidations of an interval."""
-    return Product(
-        name=f"liquidations_{interval}",
-        table=LIQUIDATIONS,
-        keys=("exchange", "symbol", "interval", "start", "side"),
-        reads=frozenset({"liquidations"}),
-        interval_us=interval_us(interval),
-        only={"interval": interval},
-        compute=lambda scope: _compute(scope, interval),
-    )
+    return interval_product(LIQUIDATIONS, interval, frozenset({"liquidations"}), _compute, ("side",))
 
 
-def _compute(scope: Scope, interval: str) -> DataFrame:
+def _compute(scope: Scope) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     forced = scope.rows(FORCED_TRADES.table)
-    summed = forced.groupBy("exchange", "symbol", "start", "side").agg(
+    return forced.groupBy("exchange", "symbol", "start", "side").agg(
         F.count(F.lit(1)).alias("liquidations"),
         F.sum("amount").alias("amount"),
         F.expr("sum(try_cast(double(price) * double(amount) AS DECIMAL(38, 18)))").alias("notional"),
         F.min("price").alias("low"),
         F.max("price").alias("high"),
-    )
-    return summed.selectExpr(
-        "to_date(start) AS date",
-        "exchange",
-        "symbol",
-        f"'{interval}' AS interval",
-        "start",
-        f"{later('start', scope.interval_us)} AS end",
-        "side",
-        "liquidations",
-        "amount",
-        "notional",
-        "low",
-        "high",
     )

@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..silver.trades import TRADES
-from ..tables import Table
+from .intervals import interval_product, interval_table
 from .product import Product, Scope
 from .top_of_book import TOP_OF_BOOK
-from .windows import interval_us, later
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,41 +22,25 @@ __all__ = ["ORDER_FLOW", "order_flow"]
 
 _WINDOW = ("exchange", "symbol", "start")
 
-ORDER_FLOW = Table(
-    "gold.order_flow",
+ORDER_FLOW = interval_table(
+    "order_flow",
     {
-        "date": "DATE",
-        "exchange": "STRING",
-        "symbol": "STRING",
-        "interval": "STRING",
-        "start": "TIMESTAMP",
-        "end": "TIMESTAMP",
         "order_flow": "DECIMAL(38, 18)",
         "updates": "BIGINT",
         "buy_volume": "DECIMAL(38, 18)",
         "sell_volume": "DECIMAL(38, 18)",
         "trade_imbalance": "DOUBLE",
     },
-    skip_by=("start",),
 )
 
 
 def order_flow(interval: str) -> Product:
     """Order flow of an interval."""
-    return Product(
-        name=f"order_flow_{interval}",
-        table=ORDER_FLOW,
-        keys=("exchange", "symbol", "interval", "start"),
-        reads=frozenset({"trades", "top_of_book"}),
-        interval_us=interval_us(interval),
-        only={"interval": interval},
-        compute=lambda scope: _compute(scope, interval),
-        clock="local_s",
-        may_vanish=True,
-    )
+    sources = frozenset({"trades", "top_of_book"})
+    return interval_product(ORDER_FLOW, interval, sources, _compute, clock="local_s", may_vanish=True)
 
 
-def _compute(scope: Scope, interval: str) -> DataFrame:
+def _compute(scope: Scope) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     tops = scope.rows(TOP_OF_BOOK, clock="local_ts").select(*_WINDOW, "order_flow", F.lit(1).alias("change"))
@@ -69,16 +52,5 @@ def _compute(scope: Scope, interval: str) -> DataFrame:
         F.expr("coalesce(sum(amount) FILTER (WHERE side = 'buy'), 0)").alias("buy_volume"),
         F.expr("coalesce(sum(amount) FILTER (WHERE side = 'sell'), 0)").alias("sell_volume"),
     )
-    return grouped.selectExpr(
-        "to_date(start) AS date",
-        "exchange",
-        "symbol",
-        f"'{interval}' AS interval",
-        "start",
-        f"{later('start', scope.interval_us)} AS end",
-        "order_flow",
-        "updates",
-        "buy_volume",
-        "sell_volume",
-        "try_divide(double(buy_volume - sell_volume), double(buy_volume + sell_volume)) AS trade_imbalance",
-    )
+    imbalance = F.expr("try_divide(double(buy_volume - sell_volume), double(buy_volume + sell_volume))")
+    return grouped.withColumn("trade_imbalance", imbalance)

@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..silver.trades import TRADES
-from ..tables import Table
 from .bars import ORDER
+from .intervals import interval_product, interval_table
 from .product import Product, Scope
-from .windows import SECOND_US, floor_to, interval_us, later
+from .windows import SECOND_US, floor_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,38 +25,23 @@ __all__ = ["VOLATILITY", "volatility"]
 
 _YEAR_US = 365 * 86_400 * SECOND_US
 
-VOLATILITY = Table(
-    "gold.volatility",
+VOLATILITY = interval_table(
+    "volatility",
     {
-        "date": "DATE",
-        "exchange": "STRING",
-        "symbol": "STRING",
-        "interval": "STRING",
-        "start": "TIMESTAMP",
-        "end": "TIMESTAMP",
         "returns": "BIGINT",
         "realized_variance": "DOUBLE",
         "realized_volatility": "DOUBLE",
         "annualized_volatility": "DOUBLE",
     },
-    skip_by=("start",),
 )
 
 
 def volatility(interval: str) -> Product:
     """Realized volatility of an interval."""
-    return Product(
-        name=f"volatility_{interval}",
-        table=VOLATILITY,
-        keys=("exchange", "symbol", "interval", "start"),
-        reads=frozenset({"trades"}),
-        interval_us=interval_us(interval),
-        only={"interval": interval},
-        compute=lambda scope: _compute(scope, interval),
-    )
+    return interval_product(VOLATILITY, interval, frozenset({"trades"}), _compute)
 
 
-def _compute(scope: Scope, interval: str) -> DataFrame:
+def _compute(scope: Scope) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.window import Window
 
@@ -74,12 +59,9 @@ def _compute(scope: Scope, interval: str) -> DataFrame:
         F.count("square").alias("returns"), F.expr("double(sum(square))").alias("variance")
     )
     return summed.selectExpr(
-        "to_date(start) AS date",
         "exchange",
         "symbol",
-        f"'{interval}' AS interval",
         "start",
-        f"{later('start', scope.interval_us)} AS end",
         "returns",
         "variance AS realized_variance",
         "sqrt(variance) AS realized_volatility",
