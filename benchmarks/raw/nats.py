@@ -15,6 +15,8 @@ from nats.aio.msg import Msg
 from tardis_machine.eventbus.contract import Record
 
 IN_FLIGHT = 4000
+EVENTS = 200_000
+TARGETS = {"": 50_000}
 
 
 async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record], begin: Callable[[], None]) -> None:

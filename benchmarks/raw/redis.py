@@ -12,6 +12,7 @@ from redis.asyncio import Connection
 from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.redis_streams.commands import NO_TRIM, Packer
 
+EVENTS = 300_000
 TARGETS = {"": 120_000}
 CHUNK = 500
 CHUNKS_ON_THEIR_WAY = 8

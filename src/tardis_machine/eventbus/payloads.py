@@ -349,12 +349,27 @@ _LEVEL_IN_BOOK_CHANGE = _plan(BookLevel, _number("price", 3), _number("amount", 
 
 
 def _encode_book_change(change: BookChange) -> Payload:
-    """The next most frequent message, in the same way."""
+    """The next most frequent message, in the same way; most have one level."""
     nulls: list[str] = []
     try:
         timestamp, _, in_milliseconds = to_instant(change.timestamp)  # type: ignore[arg-type]
-        parts = [_BOOK_CHANGE_TIME, timestamp, _SNAPSHOT_FLAGS[change.is_snapshot]]
-        _append_book(parts, _BOOK_CHANGE_SIDES, change, nulls)
+        bids, asks = change.bids, change.asks
+        if len(bids) + len(asks) == 1:
+            level, side = (bids[0], _BOOK_CHANGE_SIDES.bids) if bids else (asks[0], _BOOK_CHANGE_SIDES.asks)
+            price, amount = decimals((level.price, level.amount))
+            length = len(amount)
+            parts: Sequence[bytes] = (
+                _BOOK_CHANGE_TIME,
+                timestamp,
+                _SNAPSHOT_FLAGS[change.is_snapshot],
+                side.heads[len(price)][length],
+                price,
+                _LEVEL_AMOUNT_HEADS[length],
+                amount,
+            )
+        else:
+            parts = [_BOOK_CHANGE_TIME, timestamp, _SNAPSHOT_FLAGS[change.is_snapshot]]
+            _append_book(parts, _BOOK_CHANGE_SIDES, change, nulls)
     except (AttributeError, TypeError, LookupError):
         return _encode_any_book_change(change)
     return b"".join(parts), TIMESTAMP_BIT if in_milliseconds else 0, nulls
