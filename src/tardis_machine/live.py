@@ -13,7 +13,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,9 +27,6 @@ from .recorder import CacheRecorder
 from .request import StreamRequest
 from .streams import LiveStream, shown
 from .telemetry import Logger, get_logger
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["LivePool", "LiveSpec"]
 

@@ -145,7 +145,9 @@ def package_archive() -> Path:
 
 def _local_conf(master: str, *, long_running: bool) -> dict[str, str]:
     log_levels = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    quiet = {"spark.ui.showConsoleProgress": "false", "spark.driver.extraJavaOptions": log_levels}
+    # When a stream is stopped, Spark looks for the reason in a text of pages with a pattern that recurses at every letter.
+    deep_stack = "-Xss16m"
+    quiet = {"spark.ui.showConsoleProgress": "false", "spark.driver.extraJavaOptions": f"{deep_stack} {log_levels}"}
     if not master.startswith("local"):
         return quiet
     cores = re.match(r"local\[(\d+)", master)
@@ -153,8 +155,7 @@ def _local_conf(master: str, *, long_running: bool) -> dict[str, str]:
     # Rows are the bulk of the heap and live shortly: one thread collects them as well as many.
     # A compiler of one level has room for 48 MB of code by default, which queries of a few minutes fill: then it forgets and compiles anew.
     quick = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
-    # When a stream is stopped, Spark looks for the reason in a text of pages with a pattern that recurses at every letter.
-    java_options = ["-XX:+UseSerialGC", "-Xss16m", *([] if long_running else quick), log_levels]
+    java_options = ["-XX:+UseSerialGC", deep_stack, *([] if long_running else quick), log_levels]
     return {
         **quiet,
         **_ONE_MACHINE_CONF,
