@@ -30,6 +30,9 @@ DEMO_PROGRAMS := $(if $(filter redis,$(BUS)),redis) $(if $(filter kinesis,$(BUS)
 DEMO_FETCHED := $(SPARK) $(if $(filter kafka,$(BUS)),.tools/jars/kafka/.done) $(if $(filter sqs,$(BUS)),.tools/jars/elasticmq/.done) \
   $(if $(filter kinesis,$(BUS)),$(NPM))
 
+# The stand-in for SQS takes about a thousand messages a second: an hour of a calmer market.
+DEMO_ARGS := $(if $(filter sqs,$(BUS)),--demo-activity 3)
+
 help: ## shows this
 	@echo "usage: make TARGET [ARGS='more arguments for demo, test, bench, fault or crash'] [BENCH=one]"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
@@ -38,7 +41,7 @@ setup: all-programs $(VENV) $(SPARK) $(BROKERS) $(NPM) ## makes .venv, and fetch
 	@echo "setup: everything is there"
 
 demo: demo-programs $(VENV) $(DEMO_FETCHED) ## runs everything at once on sample data: no account, no network, no broker; BUS=kafka LIVE=1
-	@$(WITH_JAVA) $(if $(filter-out file,$(BUS)),$(PYTHON) -m tests.with_bus $(BUS) --) .venv/bin/tardis-machine demo $(if $(LIVE),--demo-live) $(ARGS)
+	@$(WITH_JAVA) $(if $(filter-out file,$(BUS)),$(PYTHON) -m tests.with_bus $(BUS) --) .venv/bin/tardis-machine demo $(if $(LIVE),--demo-live) $(DEMO_ARGS) $(ARGS)
 
 test: setup ## runs all tests, against real servers, with coverage
 	@$(WITH_JAVA) $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --no-cov-on-fail $(ARGS)

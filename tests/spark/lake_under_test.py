@@ -67,14 +67,16 @@ class FileBus:
 class LakeUnderTest:
     """A lake with a file bus before it."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, *, is_uri: bool = False) -> None:
+        """`is_uri`: workers do not know what lies there, and leave it to Spark to read and write it."""
         self.spark = spark
         self.bus = FileBus(folder / "bus")
-        self.lake = Lake.at(folder / "lake")
+        self.lake = Lake.at((folder / "lake").as_uri() if is_uri else folder / "lake")
+        self.file_dir = self.bus.folder.as_uri() if is_uri else self.bus.folder
 
     def ingest(self, **options: Any) -> dict[str, int]:
         """Takes in what is there; rows written by table."""
-        counts = Ingest(self.spark, self.lake, "files", SimpleNamespace(file_dir=self.bus.folder), **options).run_once()
+        counts = Ingest(self.spark, self.lake, "files", SimpleNamespace(file_dir=self.file_dir), **options).run_once()
         return dict(sum((Counter(stream.rows) for stream in counts), Counter()))
 
     def rows(self, table: Table, *without: str) -> list[tuple[Any, ...]]:

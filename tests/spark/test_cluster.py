@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tardis_machine.lakehouse.backfill import Backfill
-from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.ingest import Ingest, refine
 from tardis_machine.lakehouse.tables import Lake
 from tardis_machine.request import parse_normalized_request
 from tardis_machine.sample.history_api import SampleHistoryApi
@@ -35,7 +35,7 @@ SMALL = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
-GOLD = ("bars_1m",)
+GOLD = ("bars_1m", "top_of_book")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_an_ingest_on_a_cluster_that_loses_a_worker_has_the_tables_of_one_machin
 
     reference = Ingest(spark, Lake.at(local), "files", SimpleNamespace(file_dir=tmp_path / "bus"), until="gold", gold=GOLD)
     reference.run_once()
-    check_equal(lake, local, "bronze.events", "bronze.quarantine", "silver.trades", "gold.bars")
+    check_equal(lake, local, "bronze.events", "bronze.quarantine", "silver.trades", "gold.bars", "gold.top_of_book")
 
 
 def test_a_backfill_on_a_cluster_has_the_tables_of_one_machine(
@@ -98,15 +98,18 @@ def test_a_backfill_on_a_cluster_has_the_tables_of_one_machine(
     with SampleHistoryApi(Recording(Market(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
         options = ("--exchange", "bitmex", "--symbols", "XBTUSD,ETHUSD", "--from", asked["from"], "--to", asked["to"])
         places = ("--api-url", api.url, "--cache-dir", str(tmp_path / "cache"), "--lake", str(lake))
-        types = ("--data-types", "trade,book_change", "--until", "bronze")
+        types = ("--data-types", "trade,book_change", "--until", "silver")
         backfill = job(cluster, bare_python, tmp_path / "backfill.log", "backfill", *options, *types, *places)
         backfill.start()
         code = backfill.wait(600)
         assert code == 0, backfill.tail
         requests = [parse_normalized_request(asked)]
         Backfill(spark, Lake.at(local), requests, api.url, None, str(tmp_path / "local-cache")).run()
+    refine(spark, Lake.at(local), until="silver")
     # When something was fetched is in the event itself.
     of_their_time = ("value", "ingest_ts", "broker_timestamp")
-    compared = compare_table("bronze.events", lake, local, without=of_their_time, where="payload_case <> 'session_end'")
-    assert compared.is_equal
-    assert compared.rows
+    compared = [
+        compare_table("bronze.events", lake, local, without=of_their_time, where="payload_case <> 'session_end'"),
+        *(compare_table(table, lake, local) for table in ("silver.trades", "silver.book_changes")),
+    ]
+    assert [item for item in compared if not item.is_equal or not item.rows] == []

@@ -24,6 +24,8 @@ from tests.servers.spark_connect import SparkConnectServer
 
 pytestmark = pytest.mark.timeout(600)
 
+GOLD = ("bars_1m",)
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SparkConnectServer]:
@@ -35,7 +37,7 @@ def test_ingest_and_sql_over_connect(spark: SparkSession, server: SparkConnectSe
     bus, lake, local = tmp_path / "bus", tmp_path / "lake", tmp_path / "local"
     write_files(bus, events=1_000, files=2, seed=1, markets=FEW_MARKETS)
     place = ("--lake", str(lake), "--remote", server.url)
-    options = ("--from", "files", "--file-dir", str(bus), "--once", "--until", "silver")
+    options = ("--from", "files", "--file-dir", str(bus), "--once", "--gold", ",".join(GOLD))
     for attempt in range(6):
         job = LakeJob("ingest", *options, *place, log=tmp_path / f"ingest-{attempt}.log")
         job.start()
@@ -46,7 +48,7 @@ def test_ingest_and_sql_over_connect(spark: SparkSession, server: SparkConnectSe
     assert code == 0, job.tail
     assert "in the Spark Connect server, which alone counts rows" in job.tail
 
-    Ingest(spark, Lake.at(local), "files", SimpleNamespace(file_dir=bus), until="silver").run_once()
+    Ingest(spark, Lake.at(local), "files", SimpleNamespace(file_dir=bus), until="gold", gold=GOLD).run_once()
     compared = {item.table: item for item in compare_lakes(lake, local)}
     assert [item for item in compared.values() if not item.is_equal] == []
 
@@ -55,6 +57,7 @@ def test_ingest_and_sql_over_connect(spark: SparkSession, server: SparkConnectSe
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout) == [{"trades": compared["silver.trades"].rows, "symbols": 2}]
+    assert compared["gold.bars"].rows
 
 
 def test_a_server_that_is_not_there_is_named_without_its_token() -> None:

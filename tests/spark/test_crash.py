@@ -6,7 +6,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,9 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from tardis_machine.errors import LakeError
+from tardis_machine.lakehouse.commits import Commits, Step
 from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.landing import LandedFile
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.streams import BatchWriter
 from tardis_machine.lakehouse.tables import Lake, Table
@@ -51,21 +53,33 @@ def tables(lake: LakeUnderTest) -> tuple[object, ...]:
     return lake.events, lake.rows(TRADES.table), lake.quarantine
 
 
+@pytest.mark.parametrize("by", ["workers", "spark"])
 def test_a_job_that_dies_after_any_of_its_writes(
-    lake: LakeUnderTest, undisturbed: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, undisturbed: tuple[object, ...], monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
+    lake = LakeUnderTest(spark, tmp_path, is_uri=by == "spark")
     fill(lake)
-    append = BatchWriter.append
+    append, commit = BatchWriter.append, Commits.commit
     # The first file's rows are in bronze, but not what was refused of it; all of the last file's are; the first batch is in silver.
     deaths = [("bronze.events", 0), ("bronze.events/refused", FILES[-1]), ("silver.trades", 0)]
 
-    def append_and_die(self: BatchWriter, rows: DataFrame, table: Table, step: str, batch_id: int) -> None:
-        append(self, rows, table, step, batch_id)
+    def die_after(step: str, batch_id: int) -> None:
         if deaths and deaths[0] == (step, batch_id):
             deaths.pop(0)
             raise RuntimeError("killed")
 
+    def append_and_die(self: BatchWriter, rows: DataFrame, table: Table, step: str, batch_id: int) -> None:
+        append(self, rows, table, step, batch_id)
+        assert by == "spark"
+        die_after(step, batch_id)
+
+    def commit_and_die(self: Commits, table: Table, files: Sequence[LandedFile], step: Step) -> None:
+        commit(self, table, files, step)
+        assert by == "workers"
+        die_after(step.app_id.split("/", 2)[2], step.version)
+
     monkeypatch.setattr(BatchWriter, "append", append_and_die)
+    monkeypatch.setattr(Commits, "commit", commit_and_die)
     for left in (2, 1, 0):
         with pytest.raises(LakeError, match="killed"):
             lake.ingest(max_batch_bytes=1)
@@ -92,7 +106,7 @@ def ingest(spark: SparkSession, run: CrashRun, lake: Path) -> None:
 def test_a_job_that_is_killed_at_random_points_and_then_told_to_stop(spark: SparkSession, tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
-    run = CrashRun(tmp_path, events=1_500, kills=1, seed=seed, most_traces=20, gold=GOLD, markets=FEW_MARKETS)
+    run = CrashRun(tmp_path, events=1_500, kills=2, seed=seed, most_traces=20, gold=GOLD, markets=FEW_MARKETS)
     run.kill_again_and_again()
 
     # All files are there now. SIGTERM may come at any time too: the job ends cleanly, with what it was at.

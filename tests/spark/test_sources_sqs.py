@@ -55,6 +55,33 @@ def test_a_queue_is_landed_whole_and_then_emptied(source: SourceUnderTest, tmp_p
     assert abs(row["broker_timestamp"].timestamp() - time.time()) < 120
 
 
+def test_what_a_call_took_whose_answer_never_came_is_waited_for(
+    source: SourceUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tardis_machine.lakehouse.sources.sqs._VISIBILITY_S", 6)
+    source.publish(5)
+    bus = source.bus
+    assert isinstance(bus, SqsUnderTest)
+    queue = bus.base.replace(bus.url, bus.server.url)
+    lost = bus.server.call("ReceiveMessage", QueueUrl=queue, MaxNumberOfMessages=3, VisibilityTimeout=6)["Messages"]
+    assert receiver(source, tmp_path / "landing").drain() == 5
+    assert len(lost) == 3
+    assert digests(landed(tmp_path / "landing")) == digests(source.values)
+    assert left_in_queue(source) == 0
+
+
+def test_messages_that_another_receiver_keeps_are_not_waited_for_for_ever(
+    source: SourceUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tardis_machine.lakehouse.sources.sqs._HIDDEN_S", 3)
+    source.publish(5)
+    bus = source.bus
+    assert isinstance(bus, SqsUnderTest)
+    queue = bus.base.replace(bus.url, bus.server.url)
+    kept = bus.server.call("ReceiveMessage", QueueUrl=queue, MaxNumberOfMessages=2, VisibilityTimeout=100)["Messages"]
+    assert receiver(source, tmp_path / "landing").drain() == 5 - len(kept)
+
+
 def test_nothing_is_deleted_that_is_not_on_disk(source: SourceUnderTest, tmp_path: Path) -> None:
     source.publish(3)
     (tmp_path / "landing").write_text("no folder")

@@ -14,10 +14,11 @@ Invariant: a unit is in bronze whole, once, or not at all.
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,15 +36,18 @@ from ..history.client import HistoryClient
 from ..messages import to_timestamp
 from ..replays import NormalizedReplay, fetch_lines
 from ..request import NormalizedRequest, parse_normalized_request
-from .envelope import ENVELOPE
-from .tables import EVENTS, Lake, prepare_table
+from .commits import Commits
+from .landing import LANDED_DDL, ToRows, land, landed_files
+from .streams import rows_of
+from .tables import EVENTS, Lake, Table, prepare_table
+from .tasks import cores, each_item, tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from ..settings import Settings
 
-__all__ = ["BUS", "Backfill", "Unit", "plan_units"]
+__all__ = ["BUS", "Backfill", "Unit", "fetch_unit", "plan_units"]
 
 BUS = "backfill"
 DAY_US = 86_400_000_000
@@ -51,7 +55,6 @@ UNITS_PER_CORE = 4
 """In one commit: enough that cores are not idle while the longest unit ends, few enough that a stopped job loses little."""
 
 _INSTANT = pa.timestamp("us", "UTC")
-_SCHEMA = pa.schema([*ENVELOPE, ("value", pa.binary()), ("key", pa.string()), ("position", pa.string())])
 _ROWS_IN_BATCH = 10_000
 
 
@@ -129,7 +132,7 @@ class Backfill:
         brought = self._brought()
         left = [unit for unit in units if unit.session not in brought]
         progress = Progress(len(units), len(units) - len(left), len(units) - len(left))
-        wave = _cores(self.spark) * UNITS_PER_CORE
+        wave = cores(self.spark) * UNITS_PER_CORE
         for start in range(0, len(left), wave):
             if is_stopped():
                 break
@@ -148,65 +151,43 @@ class Backfill:
     def _bring(self, units: Sequence[Unit]) -> int:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
+
+        fetch = partial(fetch_unit, api_url=self.api_url, api_key=self.api_key, cache_dir=self.cache_dir)
+        to_rows = partial(each_item, units, fetch)
+        try:
+            return self._append(tasks(self.spark, units), to_rows)
+        except (PySparkException, Py4JJavaError) as error:
+            raise LakeError(f"The backfill stopped: {_own_words(error)}") from error
+
+    def _append(self, units: DataFrame, to_rows: ToRows) -> int:
+        """In one commit; how many rows."""
+        path, commits = self.lake.path(EVENTS), Commits(self.lake)
+        if self.lake.is_local and commits.is_plain(EVENTS):
+            files = landed_files(units.mapInArrow(partial(land, to_rows, {EVENTS.name: path}), LANDED_DDL).collect())
+            commits.commit(EVENTS, files)
+            return sum(file.rows for file in files)
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
-        encoded = [(index, msgspec.msgpack.encode(unit)) for index, unit in enumerate(units)]
-        tasks = self.spark.createDataFrame(encoded, "task INT, unit BINARY").repartitionByRange(len(units), "task")
-        fetch = partial(fetch_units, self.api_url, self.api_key, self.cache_dir)
         seen = Observation()
-        rows = tasks.select("unit").mapInArrow(fetch, _DDL).observe(seen, F.count(F.lit(1)).alias("rows"))
-        rows = rows.withColumns(
-            {
-                "date": F.to_date("local_ts"),
-                "headers": F.expr("CAST(NULL AS MAP<STRING, STRING>)"),
-                "bus": F.lit(BUS),
-                "destination": F.lit(BUS),
-                "broker_timestamp": F.col("ingest_ts"),
-            }
-        )
-        try:
-            rows.select(*EVENTS.columns).write.format("delta").mode("append").save(self.lake.path(EVENTS))
-        except (PySparkException, Py4JJavaError) as error:
-            raise LakeError(f"The backfill stopped: {_own_words(error)}") from error
+        rows = units.mapInArrow(partial(rows_of, to_rows, EVENTS.name), EVENTS.ddl).observe(seen, F.count(F.lit(1)).alias("rows"))
+        rows.write.format("delta").mode("append").save(path)
         return int(seen.get["rows"])
 
 
-def _cores(spark: SparkSession) -> int:
-    from pyspark.sql.utils import is_remote
-
-    # A Connect server does not tell how many it has.
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1) if is_remote() else spark.sparkContext.defaultParallelism
-
-
-_DDL = (
-    "exchange STRING, symbol STRING, payload_case STRING, local_ts TIMESTAMP, ingest_ts TIMESTAMP, origin STRING, event_id BINARY, "
-    "session STRING, sequence BIGINT, value BINARY, key STRING, position STRING"
-)
-
-
-def fetch_units(
-    api_url: str, api_key: str | None, cache_dir: str | None, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """What an executor does with its units."""
-    for batch in batches:
-        for encoded in batch.column("unit").to_pylist():
-            unit = msgspec.msgpack.decode(encoded, type=Unit)
-            yield from _fetch_unit(unit, api_url, api_key, cache_dir)
-
-
-def _fetch_unit(unit: Unit, api_url: str, api_key: str | None, cache_dir: str | None) -> Iterator[pa.RecordBatch]:
+def fetch_unit(unit: Unit, *, api_url: str, api_key: str | None, cache_dir: str | None) -> Iterator[tuple[Table, pa.RecordBatch]]:
+    """What an executor does with a unit."""
     encoder = BronzeEncoder(session_id=unit.session, origin="replay", meta={"transport": BUS})
     ledger = Ledger(Path())
     ledger.start(unit.session, BUS, "replay", {}, _now_us())
     position = 0
-    with asyncio.Runner() as runner:
+    with asyncio.Runner() as runner, _without_collector():
         client = HistoryClient(api_url, api_key, cache_dir)
         stream = _events(unit.request, client, encoder)
         try:
             while (events := runner.run(anext(stream, None))) is not None:
                 ledger.add(_shares(events), _now_us())
-                yield _to_batch(events, position)
+                yield EVENTS, _to_batch(events, position)
                 position += len(events)
         except TardisMachineError as error:
             # Spark shows the last line of what its workers raise.
@@ -216,7 +197,19 @@ def _fetch_unit(unit: Unit, api_url: str, api_key: str | None, cache_dir: str | 
             runner.run(client.aclose())
     session = ledger.end(unit.session, complete=True, reason="", now_us=_now_us())
     assert session is not None
-    yield _to_batch(encoder.encode_session_end(to_session_end(session)), position)
+    yield EVENTS, _to_batch(encoder.encode_session_end(to_session_end(session)), position)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    # Messages live for microseconds and form no cycles; what does is collected after a unit.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 async def _events(request: NormalizedRequest, client: HistoryClient, encoder: BronzeEncoder) -> Any:
@@ -255,15 +248,22 @@ def _to_batch(events: Sequence[Event], position: int) -> pa.RecordBatch:
     }
     columns = {name: pa.array(values, pa.string()).take(of_stream) for name, values in by_stream.items()}
     rows = pa.array(range(position, position + len(events)), pa.int64()).cast(pa.string())
+    now = pa.repeat(pa.scalar(_now_us(), _INSTANT), len(events))
+    local_ts = pa.array([event.local_ts_us for event in events], _INSTANT)
     columns |= {
-        "local_ts": pa.array([event.local_ts_us for event in events], _INSTANT),
-        "ingest_ts": pa.repeat(pa.scalar(_now_us(), _INSTANT), len(events)),
+        "date": local_ts.cast(pa.date32()),
+        "local_ts": local_ts,
+        "ingest_ts": now,
         "event_id": pa.array([event.event_id for event in events], pa.binary()),
         "sequence": pa.array([event.sequence for event in events], pa.int64()),
         "value": pa.array([event.value for event in events], pa.binary()),
+        "headers": pa.nulls(len(events), pa.map_(pa.string(), pa.string())),
+        "bus": pa.repeat(BUS, len(events)),
+        "destination": pa.repeat(BUS, len(events)),
         "position": pc.binary_join_element_wise(columns["session"], rows, ":"),
+        "broker_timestamp": now,
     }
-    return pa.RecordBatch.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.columns], names=[*EVENTS.columns])
 
 
 def _now_us() -> int:

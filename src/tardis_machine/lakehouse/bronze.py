@@ -7,18 +7,23 @@ as a row without a value, the news that records were gone before they could be r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ..telemetry import get_logger
-from .envelope import ENVELOPE_DDL, decode_envelopes
-from .streams import BatchWriter, planned_offsets, with_decoded
-from .tables import EVENTS, QUARANTINE
+from .envelope import decode_envelopes
+from .sources.records import ToRecords
+from .streams import BatchWriter, planned_offsets, split_refused
+from .tables import EVENTS, QUARANTINE, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["LOST", "BronzeWriter"]
+__all__ = ["LOST", "BronzeWriter", "to_events"]
 
 LOST = "source"
 """The stage of a quarantine row that tells of records which were never seen."""
@@ -31,17 +36,17 @@ _log = get_logger("lakehouse.bronze")
 class BronzeWriter(BatchWriter):
     """Appends batches of records, in the columns that every source has."""
 
-    def __init__(self, *args: Any, bus: str, expected_rows: ExpectedRows | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, bus: str, to_records: ToRecords, expected_rows: ExpectedRows | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.bus = bus
+        self._to_records = to_records
         self._expected_rows = expected_rows
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Decodes the envelopes and appends."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        decoded = with_decoded(batch.withColumn("bus", F.lit(self.bus)), decode_envelopes, ENVELOPE_DDL)
-        rows = self.append_decoded(decoded.withColumn("date", F.to_date("local_ts")), EVENTS, batch_id)
+        rows = self.append_rows(batch, partial(to_events, self.bus, self._to_records), [EVENTS], batch_id)
         if self._expected_rows is not None:
             self._report_loss(batch, batch_id, rows, self._expected_rows)
 
@@ -64,3 +69,13 @@ class BronzeWriter(BatchWriter):
         )
         self.counts.add(QUARANTINE.name, 1)
         self.counts.lost += max(lost or 1, 1)
+
+
+def to_events(bus: str, to_records: ToRecords, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Table, pa.RecordBatch]]:
+    """What a source brings, as rows of bronze.events or of the quarantine."""
+    for records in to_records(batches):
+        envelopes = decode_envelopes(records.column("value"))
+        columns = {name: records.column(name) for name in records.schema.names}
+        columns |= {column.name: pc.struct_field(envelopes, place) for place, column in enumerate(envelopes.type)}
+        columns |= {"bus": pa.repeat(bus, len(records)), "date": columns["local_ts"].cast(pa.date32())}
+        yield from split_refused(EVENTS, columns)

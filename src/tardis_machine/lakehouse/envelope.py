@@ -6,6 +6,7 @@ hold it.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
@@ -72,11 +73,20 @@ def to_envelopes(values: pa.Array) -> pa.StructArray:
             check_instants(ingest_ts, "ingest_ts"),
             name_enum(events.column("origin"), enum_names("NormalizedEvent.origin"), "origin"),
             _event_ids(events.column("event_id"), values),
-            pc.map_lookup(events.column("meta"), "session_id", "first"),
+            _session_ids(events.column("meta")),
             events.column("sequence").cast(pa.int64()),
         ],
         fields=list(ENVELOPE),
     )
+
+
+def _session_ids(meta: pa.MapArray) -> pa.Array:
+    # Nearly always each event has one: then they stand one after the other, and nothing has to be looked up row by row.
+    is_session = pc.equal(meta.keys, "session_id")
+    before = np.concatenate([[0], np.cumsum(is_session.to_numpy(zero_copy_only=False))])
+    if (np.diff(before[meta.offsets.to_numpy()]) == 1).all():
+        return meta.items.filter(is_session)
+    return pc.map_lookup(meta, "session_id", "first")
 
 
 def _event_ids(event_ids: pa.Array, values: pa.Array) -> pa.Array:

@@ -22,10 +22,10 @@ from .bronze import BronzeWriter
 from .gold import parse_products
 from .gold.writer import GoldWriter, read_changes
 from .options import DEFAULT_GOLD
-from .silver.writer import SilverWriter
+from .silver.writer import SilverWriter, read_events
 from .sources import load_source
-from .streams import BatchWriter, Counts, read_table_stream, start_stream, stream_error
-from .tables import EVENTS, Lake, all_tables, check_table, prepare_table
+from .streams import BatchWriter, Counts, start_stream, stream_error
+from .tables import EVENTS, QUARANTINE, Lake, all_tables, check_table, prepare_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,8 @@ class Ingest:
     def _run(self, trigger_s: float | None, report: Report | None, stop: threading.Event | None) -> list[Counts]:
         for table in all_tables():
             check_table(self.spark, self.lake, table)
-        prepare_table(self.spark, self.lake, EVENTS)
+        for table in (EVENTS, QUARANTINE):
+            prepare_table(self.spark, self.lake, table)
         source = load_source(self.source)
         feed = source.feed(self.options, once=trigger_s is None) if hasattr(source, "feed") else nullcontext()
         with feed as fed:
@@ -82,9 +83,10 @@ class Ingest:
 
     def _streams(self, source: Any) -> Iterable[PlannedStream]:
         name = f"bronze-{self.source}-{xxh3_64_hexdigest(source.identity(self.options).encode())[:8]}"
-        records = source.read_stream(self.spark, self.options, self.max_batch_bytes)
-        writer = partial(BronzeWriter, bus=self.source, expected_rows=getattr(source, "expected_rows", None))
-        yield name, partial(start_stream, records, self.lake, name, writer)
+        rows, to_records = source.read_stream(self.spark, self.options, self.max_batch_bytes)
+        expected_rows = getattr(source, "expected_rows", None)
+        writer = partial(BronzeWriter, bus=self.source, to_records=to_records, expected_rows=expected_rows)
+        yield name, partial(start_stream, rows, self.lake, name, writer)
         yield from _later_streams(self.spark, self.lake, self.until, self.gold, self.max_batch_bytes)
 
 
@@ -110,7 +112,7 @@ def _later_streams(
     chosen = parse_products(gold) if until == "gold" else None
     # Before silver runs: both make the tables that are missing.
     changes = None if chosen is None else read_changes(spark, lake, chosen, max_batch_bytes)
-    events = read_table_stream(spark, lake, EVENTS, max_batch_bytes)
+    events = read_events(spark, lake, max_batch_bytes)
     yield "silver", partial(start_stream, events, lake, "silver", SilverWriter)
     if changes is None or chosen is None:
         return

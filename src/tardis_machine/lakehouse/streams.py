@@ -12,22 +12,36 @@ import json
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import LakeError
+from .commits import Commits, Step
 from .decoding import REASON
+from .landing import LANDED_DDL, ToRows, land, landed_files
 from .tables import QUARANTINE, Lake, Table, prepare_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["BatchWriter", "Counts", "planned_offsets", "read_table_stream", "start_stream", "stream_error", "with_decoded"]
+__all__ = [
+    "BatchWriter",
+    "Counts",
+    "planned_offsets",
+    "read_table_stream",
+    "rows_of",
+    "split_refused",
+    "start_stream",
+    "stream_error",
+    "with_decoded",
+]
 
 
 @dataclass
@@ -56,6 +70,7 @@ class BatchWriter(ABC):
         self.batches = 0
         """How many it has written."""
         self.failure: Exception | None = None
+        self.commits = Commits(lake)
         self._app_id = f"{stream}/{identity}"
         self._may_repeat = may_repeat
         self._prepared: set[str] = set()
@@ -82,36 +97,86 @@ class BatchWriter(ABC):
         self._prepared.add(table.name)
         return prepare_table(spark, self.lake, table)
 
-    def append_decoded(self, decoded: DataFrame, table: Table, batch_id: int) -> int | None:
-        """Appends good rows to the table, and refused ones to the quarantine; how many there were, where that was seen."""
+    def can_land(self, *tables: Table) -> bool:
+        """Whether workers may write files of these tables themselves: they reach them, and the tables are nothing but files."""
+        return self.lake.is_local and all(map(self.commits.is_plain, tables))
+
+    def append_rows(self, batch: DataFrame, to_rows: ToRows, tables: Sequence[Table], batch_id: int) -> int | None:
+        """Appends what workers make of a batch, each row to its table, or to the quarantine; how many there were, where that was seen."""
+        for table in (*tables, QUARANTINE):
+            self.prepare(batch.sparkSession, table)
+        if self.can_land(*tables, QUARANTINE):
+            return self._land(batch, to_rows, (*tables, QUARANTINE), batch_id)
+        return self._append_by_spark(batch, to_rows, tables, batch_id)
+
+    def _land(self, batch: DataFrame, to_rows: ToRows, tables: Sequence[Table], batch_id: int) -> int:
+        folders = {table.name: self.lake.path(table) for table in tables}
+        files = landed_files(batch.mapInArrow(partial(land, to_rows, folders), LANDED_DDL).collect())
+        for table in tables:
+            own = [file for file in files if file.table == table.name]
+            self.commits.commit(table, own, Step(self._step(_step_name(table, tables)), batch_id))
+            self._count(table, sum(file.rows for file in own), max((file.newest_us or 0 for file in own), default=0))
+        return sum(file.rows for file in files)
+
+    def _append_by_spark(self, batch: DataFrame, to_rows: ToRows, tables: Sequence[Table], batch_id: int) -> int | None:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
-        seen = Observation()
-        metrics = [F.count(F.lit(1)).alias("rows"), F.count(REASON).alias("refused"), F.max("broker_timestamp").alias("newest")]
-        good = decoded.observe(seen, *metrics).where(F.col(REASON).isNull())
-        self.append(good, table, table.name, batch_id)
-        # A batch that is in the table already is not run again, and so is not observed either.
-        refused = rows = None
-        if not self._may_repeat:
-            found: dict[str, Any] = seen.get
-            rows, refused = found["rows"], found["refused"]
-            self.counts.add(table.name, rows - refused)
-            if found["newest"] is not None:
-                newest_us = int(found["newest"].timestamp() * 1_000_000)
-                self.counts.newest_us = max(newest_us, self.counts.newest_us or newest_us)
-        if refused == 0:
-            return rows
-        bad = decoded.where(F.col(REASON).isNotNull()).withColumns({"stage": F.lit(table.name), "reason": F.col(REASON)})
-        self.append(bad, QUARANTINE, f"{table.name}/refused", batch_id)
-        self.counts.add(QUARANTINE.name, refused or 0)
-        return rows
+        given, taken = Observation(), 0
+        rows_given = batch.observe(given, F.count(F.lit(1)).alias("rows"))
+        for table in (*tables, QUARANTINE):
+            # A batch that is in the table already is not run again, and so is not observed either.
+            if table is QUARANTINE and not self._may_repeat and given.get["rows"] == taken:
+                break
+            seen = Observation()
+            newest = F.max("broker_timestamp") if "broker_timestamp" in table.columns else F.lit(None).cast("timestamp")
+            rows = rows_given.mapInArrow(partial(rows_of, to_rows, table.name), table.ddl)
+            rows = rows.observe(seen, F.count(F.lit(1)).alias("rows"), newest.alias("newest"))
+            self.append(rows, table, _step_name(table, tables), batch_id)
+            if not self._may_repeat:
+                found: dict[str, Any] = seen.get
+                taken += found["rows"]
+                self._count(table, found["rows"], int(found["newest"].timestamp() * 1_000_000) if found["newest"] else 0)
+        return None if self._may_repeat else taken
+
+    def _count(self, table: Table, rows: int, newest_us: int) -> None:
+        if rows:
+            self.counts.add(table.name, rows)
+            self.counts.newest_us = max(newest_us, self.counts.newest_us or 0) or None
+
+    def _step(self, name: str) -> str:
+        return f"{self._app_id}/{name}"
 
     def append(self, rows: DataFrame, table: Table, step: str, batch_id: int) -> None:
         """Appends rows, once for each batch and step."""
         self.prepare(rows.sparkSession, table)
         writer = rows.select(*table.columns).write.format("delta").mode("append")
-        writer.option("txnAppId", f"{self._app_id}/{step}").option("txnVersion", batch_id).save(self.lake.path(table))
+        writer.option("txnAppId", self._step(step)).option("txnVersion", batch_id).save(self.lake.path(table))
+
+
+def _step_name(table: Table, tables: Sequence[Table]) -> str:
+    # A batch may add to the quarantine several times, for different tables.
+    return f"{'+'.join(other.name for other in tables if other is not QUARANTINE)}/refused" if table is QUARANTINE else table.name
+
+
+def split_refused(table: Table, columns: Mapping[str, pa.Array]) -> Iterator[tuple[Table, pa.RecordBatch]]:
+    """Rows that were decoded, for their table; those that were refused, for the quarantine."""
+    reasons = columns[REASON]
+    is_good = reasons.is_null()
+    if reasons.null_count:
+        rows = pa.RecordBatch.from_arrays([columns[name] for name in table.columns], names=[*table.columns])
+        yield table, rows if reasons.null_count == len(reasons) else rows.filter(is_good)
+    if reasons.null_count < len(reasons):
+        whole = {**columns, "stage": pa.repeat(table.name, len(reasons)), "reason": reasons}
+        rows = pa.RecordBatch.from_arrays([whole[name] for name in QUARANTINE.columns], names=[*QUARANTINE.columns])
+        yield QUARANTINE, rows.filter(pc.invert(is_good))
+
+
+def rows_of(to_rows: ToRows, table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of one table, for Spark to write; the others are left out."""
+    for found, rows in to_rows(batches):
+        if found.name == table:
+            yield rows.select([*found.columns])
 
 
 def read_table_stream(spark: SparkSession, lake: Lake, table: Table, max_batch_bytes: int) -> DataFrame:

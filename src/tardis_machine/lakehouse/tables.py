@@ -6,6 +6,7 @@ declaration: a column that is new is added, one that is gone or of another type 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,7 +149,9 @@ def prepare_table(spark: SparkSession, lake: Lake, table: Table) -> bool:
     """Makes the table where it is missing, adds the columns that it lacks, and refuses one that does not agree; whether it made it."""
     path = lake.path(table)
     new_columns = _new_columns(spark, lake, table)
-    if new_columns is None:
+    if new_columns is None and lake.is_local:
+        _create(path, table)
+    elif new_columns is None:
         partitioned = f" PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
         spark.sql(
@@ -161,12 +164,8 @@ def prepare_table(spark: SparkSession, lake: Lake, table: Table) -> bool:
 
 def _new_columns(spark: SparkSession, lake: Lake, table: Table) -> str | None:
     path = lake.path(table)
-    # Looking is quicker than having Spark fail.
-    present = None if lake.is_local and not Path(path, "_delta_log").is_dir() else _schema(spark, path)
-    if present is None:
-        return None
-    properties = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES delta.`{path}`").collect()}
-    return to_new_columns(table, path, present, properties)
+    found = _declaration(path) if lake.is_local else _declaration_by_spark(spark, path)
+    return None if found is None else to_new_columns(table, path, *found)
 
 
 def to_new_columns(table: Table, path: str, present: StructType, properties: Mapping[str, str]) -> str:
@@ -195,12 +194,47 @@ def to_new_columns(table: Table, path: str, present: StructType, properties: Map
     return ", ".join(f"`{name}` {kind}" for name, kind in table.columns.items() if name not in found)
 
 
-def _schema(spark: SparkSession, path: str) -> StructType | None:
+Declaration = tuple["StructType", Mapping[str, str]]
+"""The columns and the properties of a table on disk."""
+
+
+def _declaration(path: str) -> Declaration | None:
+    """Read from the table's log, in a hundredth of the time that Spark takes to ask itself."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+    from pyspark.sql.types import StructType
+
+    if not Path(path, "_delta_log").is_dir():
+        return None
+    try:
+        log = DeltaTable(path)
+    except (DeltaError, OSError) as error:
+        raise LakeError(f"{path} holds no table that can be read: {' '.join(str(error).split())}") from error
+    return StructType.fromJson(json.loads(log.schema().to_json())), log.metadata().configuration
+
+
+def _create(path: str, table: Table) -> None:
+    from deltalake import DeltaTable, Schema
+    from pyspark.sql.types import StructType
+
+    schema = Schema.from_json(StructType.fromDDL(table.ddl).json())
+    DeltaTable.create(
+        path,
+        schema,
+        mode="ignore",
+        partition_by=list(table.partition_by),
+        configuration=dict(table.properties),
+        raise_if_key_not_exists=False,
+    )
+
+
+def _declaration_by_spark(spark: SparkSession, path: str) -> Declaration | None:
     from pyspark.errors import AnalysisException
 
     try:
-        return spark.read.format("delta").load(path).schema
+        schema = spark.read.format("delta").load(path).schema
     except AnalysisException as error:
         if error.getCondition() in ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND"):
             return None
         raise
+    return schema, {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES delta.`{path}`").collect()}

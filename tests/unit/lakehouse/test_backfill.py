@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 import pytest
 
 from tardis_machine.errors import OptionsError
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
-from tardis_machine.lakehouse.backfill import fetch_units, plan_units
+from tardis_machine.lakehouse.backfill import fetch_unit, plan_units
 from tardis_machine.request import parse_normalized_request
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.sample.market import Market
@@ -42,8 +41,9 @@ def test_a_task_brings_the_columns_that_its_values_have_and_its_ledger_last(tmp_
     }
     [unit] = plan_units([parse_normalized_request(asked)])
     with SampleHistoryApi(Recording(Market(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
-        units = pa.RecordBatch.from_pydict({"unit": [msgspec.msgpack.encode(unit)]})
-        rows = pa.Table.from_batches(fetch_units(api.url, None, str(tmp_path), [units])).to_pylist()
+        found = [*fetch_unit(unit, api_url=api.url, api_key=None, cache_dir=str(tmp_path))]
+    assert {table.name for table, _ in found} == {"bronze.events"}
+    rows = pa.Table.from_batches([batch for _, batch in found]).to_pylist()
     assert {row["payload_case"] for row in rows} == {"trade", "book_change", "session_end"}
     assert [row["payload_case"] == "session_end" for row in rows] == [False] * (len(rows) - 1) + [True]
     assert [row["position"] for row in rows] == [f"{unit.session}:{n}" for n in range(len(rows))]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tardis_machine.errors import LakeError, TransientDeliveryError
-from tardis_machine.lakehouse.sources import COLUMNS, SOURCES, kafka, load_source, sqs
+from tardis_machine.lakehouse.sources import SOURCES, kafka, load_source, sqs
 from tardis_machine.lakehouse.sources.lanes import (
-    DDL,
-    SCHEMA,
-    Columns,
     Mark,
     _within,
     count_between,
@@ -21,6 +19,7 @@ from tardis_machine.lakehouse.sources.lanes import (
     to_marks,
     to_offset,
 )
+from tardis_machine.lakehouse.sources.records import DDL, SCHEMA, Columns
 from tardis_machine.settings import from_keywords
 
 
@@ -59,7 +58,9 @@ def test_columns_are_those_that_bronze_takes() -> None:
     batch = records.to_batch()
     assert batch.schema == SCHEMA
     assert (
-        tuple(batch.schema.names) == COLUMNS == tuple(word.split()[0] for word in DDL.replace("STRING, STRING", "").split(", "))
+        tuple(batch.schema.names)
+        == tuple(SCHEMA.names)
+        == tuple(word.split()[0] for word in DDL.replace("STRING, STRING", "").split(", "))
     )
     assert batch.column("headers").to_pylist() == [[("a", "1"), ("b", "2")], []]
 
@@ -141,3 +142,21 @@ def test_messages_of_sqs_wait_in_the_lake_unless_it_is_elsewhere() -> None:
     settings = Settings()
     settings.lake = "/srv/lake"
     assert str(sqs._landing_folder(settings)).startswith("/srv/lake/_landing/sqs-")
+
+
+def test_headers_of_kafka_become_maps() -> None:
+    kind = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+
+    def header(key: str, value: bytes | None) -> dict[str, object]:
+        return {"key": key, "value": value}
+
+    plain = [[header("a", b"1"), header("b", None)], None, [], [header("a", b"2")]]
+    expected = [[("a", "1"), ("b", None)], None, [], [("a", "2")]]
+    assert kafka.to_map(pa.array(plain, kind)).to_pylist() == expected
+    assert kafka.to_map(pa.array(plain, kind).slice(2)).to_pylist() == expected[2:]
+    # One that comes twice counts once, with its last value.
+    twice = [*plain, [header("a", b"1"), header("b", b"2"), header("a", b"3")]]
+    assert kafka.to_map(pa.array(twice, kind)).to_pylist() == [*expected, [("a", "3"), ("b", "2")]]
+    # What is no text stays as it is.
+    odd = kafka.to_map(pa.array([[header("a", b"\xff")]], kind))
+    assert odd.items.cast(pa.binary()).to_pylist() == [b"\xff"]

@@ -1,25 +1,46 @@
 """bronze.events to the silver tables: typed, and each event once, however many sessions, buses and reruns brought it.
 
-Equal event ids have equal exchange, payload case and local time, as all go into the id. So it is enough to look for a batch's events
-among the rows of the same dates, exchanges and time range, and a table that has years of data costs no more than one that has a day.
-
-Whole rows are compared only where ids alone have shown that a part of them is repeated: mostly none is, or all are, and then rows
-need neither be sorted nor sent between tasks.
+Where workers reach the files of the tables, Spark only tells which files a batch has, and workers do the rest (`shares`). Elsewhere Spark
+reads, compares and writes rows; whole rows are compared only where ids alone have shown that a part of them is repeated.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
-from ..streams import BatchWriter, with_decoded
+import pyarrow as pa
+
+from ..commits import Commits
+from ..streams import BatchWriter, read_table_stream
+from ..tables import EVENTS, Lake, Table
+from ..tasks import cores, each_item, tasks
 from . import SILVER_TABLES, SilverTable
+from .repeats import ORDER
+from .shares import Share, decode_events, read_share
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
-__all__ = ["SilverWriter"]
+__all__ = ["SilverWriter", "read_events"]
+
+_FILE = "file_path"
+_SHARE_BYTES = 4 * 1024**2
+"""Of files, for which a further task is worth its start."""
+
+
+def read_events(spark: SparkSession, lake: Lake, max_batch_bytes: int) -> DataFrame:
+    """What is appended to bronze.events, as the writer takes it: the files, where workers reach them, or else the rows."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = read_table_stream(spark, lake, EVENTS, max_batch_bytes)
+    if not (lake.is_local and Commits(lake).is_plain(EVENTS)):
+        return rows
+    # Nothing but the kind is read of the files themselves.
+    return rows.select("date", "exchange", "payload_case", F.input_file_name().alias(_FILE))
 
 
 class SilverWriter(BatchWriter):
@@ -27,6 +48,37 @@ class SilverWriter(BatchWriter):
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Appends to each table what it has not yet."""
+        if _FILE in batch.columns:
+            self._write_files(batch, batch_id)
+        else:
+            self._write_rows(batch, batch_id)
+
+    def _write_files(self, batch: DataFrame, batch_id: int) -> None:
+        found = batch.distinct().collect()
+        cases = {row["payload_case"] for row in found}
+        tables = [silver.table for silver in SILVER_TABLES if cases.intersection(silver.cases)]
+        if not tables:
+            return
+        for table in tables:
+            self.prepare(batch.sparkSession, table)
+        shares = self._shares(found, tables, cores(batch.sparkSession))
+        self.append_rows(tasks(batch.sparkSession, shares), partial(each_item, shares, read_share), tables, batch_id)
+
+    def _shares(self, found: list[Row], tables: list[Table], most: int) -> list[Share]:
+        paths: dict[tuple[str | None, str | None], set[str]] = {}
+        for row in found:
+            place = (None if row["date"] is None else str(row["date"]), row["exchange"])
+            paths.setdefault(place, set()).add(unquote(urlsplit(row[_FILE]).path))
+        places = [{"date": date, "exchange": exchange} for date, exchange in paths]
+        known = {table.name.partition(".")[2]: self.commits.files(table, places) for table in tables}
+        shares = []
+        for place, own in paths.items():
+            own_known = {name: tuple(files[place]) for name, files in known.items()}
+            parts = min(most, 1 + sum(Path(path).stat().st_size for path in own) // _SHARE_BYTES)
+            shares += [Share(*place, tuple(sorted(own)), part, parts, own_known) for part in range(parts)]
+        return shares
+
+    def _write_rows(self, batch: DataFrame, batch_id: int) -> None:
         from pyspark.sql import functions as F  # noqa: N812
 
         spans = (
@@ -45,8 +97,7 @@ class SilverWriter(BatchWriter):
                 events = batch.where(F.col("payload_case").isin(*silver.cases))
                 fresh = self._without_repeats(events, silver, own)
                 if fresh is not None:
-                    decoded = with_decoded(fresh, partial(decode_payloads, silver.name), silver.ddl)
-                    self.append_decoded(decoded, silver.table, batch_id)
+                    self.append_rows(fresh, to_silver, [silver.table], batch_id)
 
     def _without_repeats(self, events: DataFrame, silver: SilverTable, spans: list[Row]) -> DataFrame | None:
         """The events that are new, each once; None where there are none."""
@@ -79,8 +130,14 @@ def _first_copies(events: DataFrame) -> DataFrame:
     from pyspark.sql.window import Window
 
     # Which of several equal events stays is fixed, not left to the order in which tasks end.
-    order = Window.partitionBy("event_id").orderBy("session", "sequence", "bus", "position")
+    order = Window.partitionBy("event_id").orderBy(*(F.col(name).asc_nulls_last() for name in ORDER))
     return events.withColumn("_copy", F.row_number().over(order)).where("_copy = 1").drop("_copy")
+
+
+def to_silver(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Table, pa.RecordBatch]]:
+    """Rows of bronze as rows of silver."""
+    for events in batches:
+        yield from decode_events(events)
 
 
 def decode_payloads(table: str, values: pa.Array) -> pa.Array:

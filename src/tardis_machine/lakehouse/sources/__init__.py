@@ -4,8 +4,8 @@ A module has
 
     identity(settings) -> str
         what is read, without secrets: the same for the same source, another for any other; a checkpoint belongs to it
-    read_stream(spark, settings, max_batch_bytes) -> DataFrame
-        an unbounded DataFrame with the columns of `COLUMNS`, in that order
+    read_stream(spark, settings, max_batch_bytes) -> Stream
+        an unbounded DataFrame, and how workers make records of its rows (`records`)
     expected_rows(start, end) -> int | None     (where records may be gone before they are read)
         how many rows lie between two offsets of the checkpoint; None where some are gone and nobody knows how many
     feed(settings, once) -> a context     (where something has to bring the records)
@@ -23,10 +23,7 @@ from typing import Any
 
 from ...errors import LakeError
 
-__all__ = ["COLUMNS", "SOURCES", "load_source"]
-
-COLUMNS = ("key", "value", "headers", "position", "broker_timestamp", "destination")
-"""Text, bytes, a map of text, text, an instant, text."""
+__all__ = ["SOURCES", "load_source"]
 
 SOURCES = {name: f"{__name__}.{name}" for name in ("files", "kafka", "redis", "nats", "kinesis", "sqs")}
 """Name to module; a source is added with one word here."""

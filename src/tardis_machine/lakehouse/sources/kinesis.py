@@ -16,10 +16,11 @@ from ...errors import TransientDeliveryError
 from ...eventbus.aws import AwsClient, Kind, Problem
 from ...eventbus.kinesis import access_of, stream_address
 from ...eventbus.kinesis.aggregate import split_aggregate
-from .lanes import ROW_BYTES, Columns, Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
+from .lanes import Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
+from .records import ROW_BYTES, Columns, Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["KinesisLanes", "expected_rows", "identity", "read_stream"]
 
@@ -35,7 +36,7 @@ def identity(settings: Any) -> str:
     return identity_of(settings.for_bus("kinesis"), "stream", "routing", "region", "endpoint_url")
 
 
-def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> DataFrame:
+def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Stream:
     """The records of all shards of the streams that the bus writes to."""
     return read_lanes(spark, KinesisLanes, settings.for_bus("kinesis"), max(max_batch_bytes // ROW_BYTES, 1))
 

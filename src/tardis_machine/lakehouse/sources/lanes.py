@@ -14,7 +14,6 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -23,13 +22,12 @@ import pyarrow as pa
 
 from ...errors import LakeError, TerminalDeliveryError, TransientDeliveryError
 from ...telemetry import get_logger
+from .records import DDL, Columns, Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = [
-    "DDL",
-    "Columns",
     "Lanes",
     "Mark",
     "Marks",
@@ -42,21 +40,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-SCHEMA = pa.schema(
-    {
-        "key": pa.string(),
-        "value": pa.binary(),
-        "headers": pa.map_(pa.string(), pa.string()),
-        "position": pa.string(),
-        "broker_timestamp": pa.timestamp("us", "UTC"),
-        "destination": pa.string(),
-    }
-)
-DDL = "key STRING, value BINARY, headers MAP<STRING, STRING>, position STRING, broker_timestamp TIMESTAMP, destination STRING"
-
-ROW_BYTES = 512
-"""About what a record takes: sources count rows, and batches are bounded by bytes."""
 
 PATIENCE_S = 600.0
 """How long a broker may be away before the job gives up."""
@@ -91,53 +74,6 @@ class Range(NamedTuple):
     after: str
     """Empty: from the oldest record that there is."""
     until: str
-
-
-@dataclass
-class Columns:
-    """Records, column by column."""
-
-    keys: list[str | None] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    headers: list[Sequence[tuple[str, str]]] = field(default_factory=list)
-    positions: list[str] = field(default_factory=list)
-    times_us: list[int] = field(default_factory=list)
-    destinations: list[str] = field(default_factory=list)
-
-    def add(
-        self,
-        key: str | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, str]],
-        *,
-        position: str,
-        time_us: int,
-        destination: str,
-    ) -> None:
-        """One more record."""
-        self.keys.append(key)
-        self.values.append(value)
-        self.headers.append(headers)
-        self.positions.append(position)
-        self.times_us.append(time_us)
-        self.destinations.append(destination)
-
-    def to_batch(self) -> pa.RecordBatch:
-        """As Spark takes them."""
-        offsets = [0]
-        for pairs in self.headers:
-            offsets.append(offsets[-1] + len(pairs))
-        names = [name for pairs in self.headers for name, _ in pairs]
-        texts = [text for pairs in self.headers for _, text in pairs]
-        columns = [
-            pa.array(self.keys, pa.string()),
-            pa.array(self.values, pa.binary()),
-            pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(names, pa.string()), pa.array(texts, pa.string())),
-            pa.array(self.positions, pa.string()),
-            pa.array(self.times_us, pa.timestamp("us", "UTC")),
-            pa.array(self.destinations, pa.string()),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 class Lanes(ABC):
@@ -259,7 +195,7 @@ def _reading_of(kind: type[Lanes], options: Mapping[str, Any]) -> Reading:
     return _reading(kind, text)
 
 
-def read_lanes(spark: SparkSession, kind: type[Lanes], options: Mapping[str, Any], max_rows: int) -> DataFrame:
+def read_lanes(spark: SparkSession, kind: type[Lanes], options: Mapping[str, Any], max_rows: int) -> Stream:
     """The stream of a bus, in batches of about so many rows."""
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -306,7 +242,7 @@ def read_lanes(spark: SparkSession, kind: type[Lanes], options: Mapping[str, Any
 
     # Options go with the class, which is pickled, and not as options of Spark, which prints those.
     spark.dataSource.register(Source)
-    return spark.readStream.format(Source.name()).load()
+    return Stream(spark.readStream.format(Source.name()).load())
 
 
 _ALL = 1 << 60

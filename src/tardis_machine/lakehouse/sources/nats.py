@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import DeliveryError, MissingExtraError, TerminalDeliveryError, TransientDeliveryError
 from ...eventbus.nats_jetstream.subjects import producible_subjects
-from .lanes import ROW_BYTES, Columns, Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
+from .lanes import Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
+from .records import ROW_BYTES, Columns, Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from ...eventbus.nats_jetstream.connection import NatsConnection
 
@@ -38,7 +39,7 @@ def identity(settings: Any) -> str:
     return identity_of(settings.for_bus("nats"), "servers", "subject", "routing", "destination_template", "stream")
 
 
-def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> DataFrame:
+def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Stream:
     """The messages of all streams that take the bus's subjects."""
     return read_lanes(spark, NatsLanes, settings.for_bus("nats"), max(max_batch_bytes // ROW_BYTES, 1))
 

@@ -16,10 +16,11 @@ from ...errors import LakeError, SettingsError, TerminalDeliveryError, Transient
 from ...eventbus.redis_streams import to_servers
 from ...eventbus.redis_streams.commands import Redirect, Refusal
 from ...eventbus.redis_streams.servers import Servers
-from .lanes import ROW_BYTES, Columns, Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
+from .lanes import Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
+from .records import ROW_BYTES, Columns, Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["RedisLanes", "expected_rows", "identity", "read_stream"]
 
@@ -45,7 +46,7 @@ def identity(settings: Any) -> str:
     )
 
 
-def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> DataFrame:
+def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Stream:
     """The entries of all streams that the bus writes to."""
     return read_lanes(spark, RedisLanes, settings.for_bus("redis"), max(max_batch_bytes // ROW_BYTES, 1))
 

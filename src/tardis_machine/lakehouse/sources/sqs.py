@@ -15,21 +15,24 @@ from binascii import Error as NotBase64
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from xxhash import xxh3_64_hexdigest
 
-from ...errors import LakeError
+from ...errors import LakeError, TransientDeliveryError
 from ...eventbus.aws import AwsClient, Problem
 from ...eventbus.file import sync
 from ...eventbus.sqs import access_of, routed_queues
 from ...telemetry import get_logger
-from .lanes import DDL, Columns, identity_of, patiently
+from .files import read_folder
+from .lanes import identity_of, patiently
+from .records import Columns, Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["Receiver", "feed", "identity", "read_stream"]
 
@@ -40,6 +43,9 @@ FILE_AGE_S = 2.0
 _CALLS_AT_ONCE = 8
 _POLL_S = 1
 _VISIBILITY_S = 120
+_HIDDEN = "ApproximateNumberOfMessagesNotVisible"
+_HIDDEN_S = _VISIBILITY_S + 30
+"""How long messages that nobody sees are waited for."""
 _EMPTY_ROUNDS = 2
 """A queue is distributed: one empty answer is no proof."""
 
@@ -51,12 +57,11 @@ def identity(settings: Any) -> str:
     return identity_of(settings.for_bus("sqs"), "queue_url", "routing")
 
 
-def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> DataFrame:
+def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Stream:
     """The messages that were landed; files that were taken in are removed."""
-    options = {"maxBytesPerTrigger": str(max_batch_bytes), "cleanSource": "delete", "pathGlobFilter": "*.parquet"}
     folder = _landing_folder(settings)
     folder.mkdir(parents=True, exist_ok=True)
-    return spark.readStream.schema(DDL).options(**options).parquet(str(folder))
+    return read_folder(spark, str(folder), max_batch_bytes, cleanSource="delete")
 
 
 @contextmanager
@@ -120,11 +125,34 @@ class Receiver(AbstractContextManager["Receiver"]):
 
     async def _drain(self) -> int:
         taken = empty = 0
-        while empty < _EMPTY_ROUNDS:
+        deadline = time.monotonic() + _HIDDEN_S
+        while empty < _EMPTY_ROUNDS or await self._has_hidden(deadline):
             landed = await self._land_patiently()
-            taken, empty = taken + landed, 0 if landed else empty + 1
+            if landed:
+                taken, empty, deadline = taken + landed, 0, time.monotonic() + _HIDDEN_S
+            else:
+                empty += 1
         await self._client.close()
         return taken
+
+    async def _has_hidden(self, deadline: float) -> bool:
+        """Whether there are messages that come again: a call took them, and its answer never came."""
+        hidden = sum([await patiently("sqs", partial(self._count_hidden, queue), self._client.close) for queue in self._queues])
+        if hidden and time.monotonic() >= deadline:
+            _log.warning("messages are held by another receiver, and are not waited for", bus="sqs", messages=hidden)
+        return hidden > 0 and time.monotonic() < deadline
+
+    async def _count_hidden(self, queue: str) -> int:
+        await self._client.open()
+        doing = f"count the messages of the SQS queue {queue}"
+        answer = await self._client.call("get_queue_attributes", doing, QueueUrl=queue, AttributeNames=[_HIDDEN])
+        if not isinstance(answer, Problem):
+            return int(answer.get("Attributes", {}).get(_HIDDEN, 0))
+        error = answer.at_send()
+        if isinstance(error, TransientDeliveryError):
+            raise error
+        # Who may receive need not be allowed to count.
+        return 0
 
     async def _land_patiently(self) -> int:
         return await patiently("sqs", self._land_file, self._client.close)
@@ -136,9 +164,14 @@ class Receiver(AbstractContextManager["Receiver"]):
         deadline = time.monotonic() + FILE_AGE_S
         while len(held) < FILE_MESSAGES and time.monotonic() < deadline:
             calls = [self._receive(queue) for queue in self._queues for _ in range(_CALLS_AT_ONCE)]
-            found = [message for messages in await asyncio.gather(*calls) for message in messages]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            failures = [answer for answer in answers if isinstance(answer, BaseException)]
+            found = [message for answer in answers if not isinstance(answer, BaseException) for message in answer]
             held += found
-            if not found:
+            if failures and not held:
+                raise failures[0]
+            # What was taken is landed first: left alone it would be hidden from everybody for a while.
+            if failures or not found:
                 break
         if held:
             try:

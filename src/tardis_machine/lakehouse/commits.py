@@ -1,0 +1,158 @@
+"""Files that workers landed become part of a table: one commit to its log, by delta-rs.
+
+A commit names the stream and the batch that it is for, and the log refuses a second one, whoever makes it: Spark's writer and this one
+leave the same mark.
+
+Invariant: a batch is in a table whole, once, or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import LakeError, MissingExtraError
+from .landing import LandedFile
+from .tables import Lake, Table
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["Commits", "Step", "TableFile"]
+
+_PLAIN_READER = 1
+"""The version of Delta's protocol at which a table is its files and their columns, and nothing else."""
+
+
+class Step(NamedTuple):
+    """What a commit is for: the same step is committed once."""
+
+    app_id: str
+    version: int
+
+
+class TableFile(NamedTuple):
+    """A file of a table."""
+
+    path: str
+    """Absolute."""
+    first_us: int
+    last_us: int
+    """The local times of its rows lie between these."""
+
+
+class Commits:
+    """The logs of a lake's tables."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._tables: dict[str, DeltaTable] = {}
+
+    def commit(self, table: Table, files: Sequence[LandedFile], step: Step | None = None) -> None:
+        """Adds files to a table; those of a step that is in it already are removed instead."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction, RemoveAction
+
+        if not files:
+            return
+        if step is not None and self.is_done(table, step):
+            self._remove(table, files)
+            return
+        log = self._log(table)
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(file.path, file.size, file.partition, now_ms, True, _stats(file)) for file in files
+        ]
+        steps = [Transaction(step.app_id, step.version)] if step is not None else None
+        properties = CommitProperties(app_transactions=steps, max_commit_retries=50)
+        with self._named(table):
+            log.create_write_transaction(actions, "append", log.schema(), list(table.partition_by), commit_properties=properties)
+
+    def is_done(self, table: Table, step: Step) -> bool:
+        """Whether the step was committed before."""
+        found = self._log(table).transaction_version(step.app_id)
+        return found is not None and found >= step.version
+
+    def is_plain(self, table: Table) -> bool:
+        """Whether the table is its files: a feature that was added to it later, as deletion vectors, is for Spark to keep."""
+        return int(self._log(table).protocol().min_reader_version) == _PLAIN_READER
+
+    def files(
+        self, table: Table, partitions: Iterable[Mapping[str, str | None]]
+    ) -> dict[tuple[str | None, ...], list[TableFile]]:
+        """The files of some partitions, by the values of those."""
+        wanted = {tuple(partition[name] for name in table.partition_by) for partition in partitions}
+        actions = pa.table(self._log(table).get_add_actions(flatten=True))
+        # A table may have years of files, a batch has the partitions of a few days.
+        first_column = actions.column(f"partition.{table.partition_by[0]}").cast(pa.string())
+        actions = actions.filter(pc.is_in(first_column, pa.array({place[0] for place in wanted}, pa.string())))
+        found: dict[tuple[str | None, ...], list[TableFile]] = {place: [] for place in wanted}
+        for action in actions.to_pylist():
+            values = (action[f"partition.{name}"] for name in table.partition_by)
+            place = tuple(None if value is None else str(value) for value in values)
+            if place in found:
+                first, last = action.get("min.local_ts"), action.get("max.local_ts")
+                path = f"{self._lake.path(table)}/{action['path']}"
+                found[place].append(TableFile(path, _to_us(first, -_FOR_EVER), _to_us(last, _FOR_EVER)))
+        return found
+
+    def _log(self, table: Table) -> DeltaTable:
+        try:
+            from deltalake import DeltaTable
+        except ImportError:
+            raise MissingExtraError("The lake", "spark") from None
+        with self._named(table):
+            if table.name in self._tables:
+                self._tables[table.name].update_incremental()
+            else:
+                self._tables[table.name] = DeltaTable(self._lake.path(table))
+        return self._tables[table.name]
+
+    @contextmanager
+    def _named(self, table: Table) -> Iterator[None]:
+        """Errors of delta-rs, which come in colours and lines, as one sentence."""
+        try:
+            yield
+        except Exception as error:
+            text = " ".join(re.sub(r"\x1b\[\d+m|↳", "", str(error)).split())
+            raise LakeError(f"The log of {table.name} in {self._lake.root} can't be used: {text}") from error
+
+    def _remove(self, table: Table, files: Sequence[LandedFile]) -> None:
+        for file in files:
+            Path(self._lake.path(table), file.path).unlink(missing_ok=True)
+
+
+_FOR_EVER = 1 << 62
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_999
+
+
+def _to_us(instant: datetime | None, otherwise: int) -> int:
+    return otherwise if instant is None else (instant - _EPOCH) // timedelta(microseconds=1)
+
+
+def _stats(file: LandedFile) -> str:
+    # Readers count in milliseconds here, so a range is widened to whole ones.
+    lowest = {name: _to_text(first // 1000) for name, (first, _) in file.ranges.items()}
+    highest = {name: _to_text(-(-last // 1000)) for name, (_, last) in file.ranges.items()}
+    stats: dict[str, Any] = {
+        "numRecords": file.rows,
+        "minValues": lowest,
+        "maxValues": highest,
+        "nullCount": dict.fromkeys(lowest, 0),
+    }
+    return msgspec.json.encode(stats).decode()
+
+
+def _to_text(instant_ms: int) -> str:
+    instant = _EPOCH + timedelta(milliseconds=min(instant_ms, _LAST_MS))
+    return f"{instant.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"

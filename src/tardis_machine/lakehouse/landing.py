@@ -1,0 +1,240 @@
+"""Rows to Parquet files in a table's folder, written by the workers that made them, a column at a time.
+
+Spark's own writer takes every row back into the JVM and apart again, which costs several times what decoding it does. What a worker
+writes here is not part of its table until the driver commits it (`commits`): a task that fails, or runs twice, leaves files that no
+reader sees, and that `lake optimize` removes.
+
+Invariant: a file that is reported is whole, and lies where the report says.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from xxhash import xxh3_64_hexdigest
+
+from .tables import Table
+
+__all__ = ["LANDED_DDL", "LandedFile", "ToRows", "land", "landed_files"]
+
+ToRows = Callable[[Iterable[pa.RecordBatch]], Iterator[tuple[Table, pa.RecordBatch]]]
+"""What a worker makes of what it is given: rows, each batch with the table that it belongs to and the columns of that table."""
+
+LANDED_DDL = "files BINARY"
+
+_HELD_BYTES = 64 * 1024**2
+"""What a task holds before it writes: a row group of each file."""
+_FILE_BYTES = 512 * 1024**2
+_NEVER_REPEATED = re.compile(r"(event_id|whole_event_id|value|position|headers\.key_value\.value)$")
+"""Columns that a dictionary would make larger, and of which nobody asks for ranges."""
+
+
+class LandedFile(msgspec.Struct, frozen=True):
+    """A file that waits to be committed."""
+
+    table: str
+    path: str
+    """In the folder of its table."""
+    partition: dict[str, str | None]
+    rows: int
+    size: int
+    ranges: dict[str, tuple[int, int]]
+    """Column to its lowest and highest instant."""
+    newest_us: int | None
+    """The latest broker time among the rows."""
+
+
+def land(to_rows: ToRows, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task does: writes the rows to files, and yields those files' list; `folders` has the place of each table."""
+    # A worker takes and gives back the same tens of megabytes over and over: this allocator keeps them at hand. Not every build has it.
+    with suppress(NotImplementedError):
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+    files = _Files(folders)
+    try:
+        for table, rows in to_rows(batches):
+            files.add(table, rows)
+        landed = files.close()
+    except BaseException:
+        files.abandon()
+        raise
+    yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(landed)], pa.binary())], names=["files"])
+
+
+def landed_files(reports: Iterable[Any]) -> list[LandedFile]:
+    """The files that all tasks reported."""
+    return [file for report in reports for file in msgspec.msgpack.decode(bytes(report["files"]), type=list[LandedFile])]
+
+
+@dataclass
+class _File:
+    """A file that is being written."""
+
+    table: Table
+    folder: str
+    partition: dict[str, str | None]
+    held: list[pa.RecordBatch] = field(default_factory=list)
+    path: str = ""
+    writer: pq.ParquetWriter | None = None
+    rows: int = 0
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    newest_us: int | None = None
+
+    def flush(self) -> None:
+        """Writes what is held as one row group."""
+        if not self.held:
+            return
+        rows = pa.Table.from_batches(self.held)
+        self.held.clear()
+        if self.writer is None:
+            self._open(rows.schema)
+        assert self.writer is not None
+        self.writer.write_table(rows, row_group_size=rows.num_rows)
+        self.rows += rows.num_rows
+        for name in self.table.skip_by or ():
+            self._widen(name, _range_us(rows.column(name)))
+        if "broker_timestamp" in rows.schema.names:
+            found = _range_us(rows.column("broker_timestamp"))
+            self.newest_us = max(filter(None, (self.newest_us, found and found[1])), default=None)
+
+    def _open(self, schema: pa.Schema) -> None:
+        inside = "/".join(f"{name}={_folder_name(value)}" for name, value in self.partition.items())
+        self.path = f"{inside}/part-{uuid.uuid4().hex}.parquet".lstrip("/")
+        place = Path(self.folder, self.path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        repeated = [leaf for name in schema.names for leaf in _leaves(schema.field(name)) if not _NEVER_REPEATED.match(leaf)]
+        self.writer = pq.ParquetWriter(
+            place,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=repeated,
+            write_statistics=repeated,
+            store_schema=False,
+        )
+
+    def _widen(self, name: str, found: tuple[int, int] | None) -> None:
+        if found is not None:
+            known = self.ranges.get(name, found)
+            self.ranges[name] = (min(known[0], found[0]), max(known[1], found[1]))
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self.path) and Path(self.folder, self.path).stat().st_size >= _FILE_BYTES
+
+    def close(self) -> LandedFile:
+        """Finishes it."""
+        assert self.writer is not None
+        self.writer.close()
+        size = Path(self.folder, self.path).stat().st_size
+        return LandedFile(self.table.name, self.path, self.partition, self.rows, size, self.ranges, self.newest_us)
+
+
+class _Files:
+    """The files of one task: one at a time for each partition of each table."""
+
+    def __init__(self, folders: Mapping[str, str]) -> None:
+        self._folders = folders
+        self._open: dict[tuple[str, ...], _File] = {}
+        self._closed: list[LandedFile] = []
+        self._held_bytes = 0
+
+    def add(self, table: Table, rows: pa.RecordBatch) -> None:
+        """Takes rows in; what is held is bounded."""
+        for partition, part in _by_partition(table, rows):
+            place = (table.name, *map(repr, partition.values()))
+            file = self._open.get(place)
+            if file is None:
+                file = self._open[place] = _File(table, self._folders[table.name], partition)
+            file.held.append(part)
+            self._held_bytes += part.nbytes
+        if self._held_bytes >= _HELD_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        for place, file in [*self._open.items()]:
+            file.flush()
+            if file.is_full:
+                self._closed.append(file.close())
+                del self._open[place]
+        self._held_bytes = 0
+
+    def close(self) -> list[LandedFile]:
+        """Finishes all files."""
+        for file in self._open.values():
+            file.flush()
+            self._closed.append(file.close())
+        self._open.clear()
+        return self._closed
+
+    def abandon(self) -> None:
+        """Removes what was written."""
+        for file in self._open.values():
+            if file.writer is not None:
+                file.writer.close()
+                Path(file.folder, file.path).unlink(missing_ok=True)
+        for landed in self._closed:
+            Path(self._folders[landed.table], landed.path).unlink(missing_ok=True)
+
+
+def _by_partition(table: Table, rows: pa.RecordBatch) -> Iterator[tuple[dict[str, str | None], pa.RecordBatch]]:
+    """Rows by the values of the columns that the table is partitioned by, in their order, without those columns."""
+    if not rows.num_rows:
+        return
+    kept = rows.select([name for name in table.columns if name not in table.partition_by])
+    if not table.partition_by:
+        yield {}, kept
+        return
+    codes = np.zeros(rows.num_rows, np.int64)
+    values: list[list[str | None]] = [[]]
+    for name in table.partition_by:
+        found = rows.column(name).dictionary_encode(null_encoding="encode")
+        values = [[*before, value] for before in values for value in found.dictionary.cast(pa.string()).to_pylist()]
+        codes = codes * len(found.dictionary) + found.indices.to_numpy(zero_copy_only=False)
+    if len(values) == 1:
+        yield dict(zip(table.partition_by, values[0], strict=True)), kept
+        return
+    order = np.argsort(codes, kind="stable")
+    kept, codes = kept.take(pa.array(order)), codes[order]
+    starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+    for start, end in pairwise(starts):
+        yield dict(zip(table.partition_by, values[codes[start]], strict=True)), kept.slice(start, end - start)
+
+
+def _folder_name(value: str | None) -> str:
+    # The value stands in the table's log; a folder's name only has to be one that needs no escaping.
+    if value is None:
+        return "__HIVE_DEFAULT_PARTITION__"
+    return value if re.fullmatch(r"[\w.-]+", value, re.ASCII) else f"x-{xxh3_64_hexdigest(value.encode())}"
+
+
+def _leaves(column: pa.Field, path: Sequence[str] = ()) -> Iterator[str]:
+    """The columns that Parquet makes of a nested one, as it names them."""
+    kind, place = column.type, (*path, column.name)
+    if pa.types.is_map(kind):
+        yield from _leaves(kind.key_field.with_name("key"), (*place, "key_value"))
+        yield from _leaves(kind.item_field.with_name("value"), (*place, "key_value"))
+    elif pa.types.is_list(kind):
+        yield from _leaves(kind.value_field.with_name("element"), (*place, "list"))
+    elif pa.types.is_struct(kind):
+        for inner in kind:
+            yield from _leaves(inner, place)
+    else:
+        yield ".".join(place)
+
+
+def _range_us(instants: pa.ChunkedArray) -> tuple[int, int] | None:
+    found = pc.min_max(instants.cast(pa.int64()))
+    lowest, highest = found["min"].as_py(), found["max"].as_py()
+    return None if lowest is None else (lowest, highest)

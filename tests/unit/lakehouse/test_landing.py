@@ -1,0 +1,175 @@
+"""What workers write is what a table then has: files by partition, whole, committed once; without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tardis_machine.errors import LakeError
+from tardis_machine.lakehouse import landing
+from tardis_machine.lakehouse.commits import Commits, Step
+from tardis_machine.lakehouse.landing import LandedFile, land, landed_files
+from tardis_machine.lakehouse.tables import Lake, Table
+
+TABLE = Table(
+    "silver.things",
+    {
+        "date": "DATE",
+        "exchange": "STRING",
+        "local_ts": "TIMESTAMP",
+        "event_id": "BINARY",
+        "names": "MAP<STRING, STRING>",
+        "n": "BIGINT",
+    },
+    skip_by=("local_ts",),
+)
+SCHEMA = pa.schema(
+    {
+        "date": pa.date32(),
+        "exchange": pa.string(),
+        "local_ts": pa.timestamp("us", "UTC"),
+        "event_id": pa.binary(),
+        "names": pa.map_(pa.string(), pa.string()),
+        "n": pa.int64(),
+    }
+)
+DAY_US = 86_400_000_000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake.at(tmp_path / "a lake")
+    DeltaTable.create(lake.path(TABLE), SCHEMA, partition_by=list(TABLE.partition_by))
+    return lake
+
+
+def rows(*places: tuple[int, str | None]) -> pa.RecordBatch:
+    """A row for each day and exchange; `n` counts."""
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "date": date.fromordinal(719_163 + day),
+                "exchange": exchange,
+                "local_ts": datetime.fromtimestamp(day * 86_400 + n / 1e6, UTC),
+                "event_id": bytes([n]),
+                "names": [("n", str(n))],
+                "n": n,
+            }
+            for n, (day, exchange) in enumerate(places)
+        ],
+        SCHEMA,
+    )
+
+
+def landed(lake: Lake, *batches: pa.RecordBatch) -> list[LandedFile]:
+    (report,) = land(lambda given: ((TABLE, batch) for batch in given), {TABLE.name: lake.path(TABLE)}, batches)
+    return landed_files(report.to_pylist())
+
+
+def read(lake: Lake) -> list[dict[str, Any]]:
+    return sorted(pa.table(DeltaTable(lake.path(TABLE)).to_pyarrow_table()).to_pylist(), key=lambda row: row["n"])
+
+
+def test_rows_land_in_the_files_of_their_partition_and_are_there_once_committed(lake: Lake) -> None:
+    given = rows((1, "a"), (2, "a"), (1, None), (1, "of / two"), (1, "a"))
+    files = landed(lake, given)
+    assert [(file.partition["date"], file.partition["exchange"], file.rows) for file in files] == [
+        ("1970-01-02", "a", 2),
+        ("1970-01-02", None, 1),
+        ("1970-01-02", "of / two", 1),
+        ("1970-01-03", "a", 1),
+    ]
+    assert all(Path(lake.path(TABLE), file.path).stat().st_size == file.size for file in files)
+    assert files[0].ranges == {"local_ts": (DAY_US, DAY_US + 4)}
+    assert read(lake) == []
+    Commits(lake).commit(TABLE, files)
+    assert read(lake) == given.to_pylist()
+
+
+def test_what_a_task_holds_is_bounded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landing, "_HELD_BYTES", 1)
+    assert [file.rows for file in landed(lake, rows((1, "a")), rows((1, "a"), (1, "a")))] == [3]
+    monkeypatch.setattr(landing, "_FILE_BYTES", 1)
+    files = landed(lake, rows((1, "a")), rows((1, "a"), (1, "a")))
+    assert [file.rows for file in files] == [1, 2]
+    assert len({file.path for file in files}) == 2
+
+
+@pytest.mark.parametrize("held_bytes", [1, 1 << 30])
+def test_a_task_that_fails_leaves_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch, held_bytes: int) -> None:
+    monkeypatch.setattr(landing, "_HELD_BYTES", held_bytes)
+    monkeypatch.setattr(landing, "_FILE_BYTES", held_bytes)
+
+    def failing(batches: Any) -> Iterator[tuple[Table, pa.RecordBatch]]:
+        yield TABLE, rows((1, "a"))
+        yield TABLE, rows((2, "a"))
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        list(land(failing, {TABLE.name: lake.path(TABLE)}, ()))
+    assert list(Path(lake.path(TABLE)).rglob("*.parquet")) == []
+
+
+def test_a_step_is_committed_once_by_whoever_comes_first(lake: Lake) -> None:
+    one, other = Commits(lake), Commits(lake)
+    assert not one.is_done(TABLE, Step("stream/1", 0))
+    one.commit(TABLE, landed(lake, rows((1, "a"))), Step("stream/1", 0))
+    assert one.is_done(TABLE, Step("stream/1", 0))
+    assert other.is_done(TABLE, Step("stream/1", 0))
+    assert not other.is_done(TABLE, Step("stream/1", 1))
+    assert not other.is_done(TABLE, Step("stream/2", 0))
+    again = landed(lake, rows((1, "b")))
+    other.commit(TABLE, again, Step("stream/1", 0))
+    assert [row["exchange"] for row in read(lake)] == ["a"]
+    # Files that will never belong to the table do not lie about.
+    assert not Path(lake.path(TABLE), again[0].path).exists()
+    other.commit(TABLE, landed(lake, rows((1, "b"))), Step("stream/1", 1))
+    assert len(read(lake)) == 2
+
+
+def test_marks_outlive_a_checkpoint_of_the_log(lake: Lake) -> None:
+    for batch in range(12):
+        Commits(lake).commit(TABLE, landed(lake, rows((1, "a"))), Step("stream/1", batch))
+    DeltaTable(lake.path(TABLE)).create_checkpoint()
+    assert Commits(lake).is_done(TABLE, Step("stream/1", 11))
+    assert not Commits(lake).is_done(TABLE, Step("stream/1", 12))
+    assert len(read(lake)) == 12
+
+
+def test_files_are_found_by_partition_with_the_times_of_their_rows(lake: Lake) -> None:
+    commits = Commits(lake)
+    commits.commit(TABLE, landed(lake, rows((1, "a"), (1, "a"), (1, None), (2, "a"), (3, "a"))))
+    asked = [
+        {"date": "1970-01-02", "exchange": "a"},
+        {"date": "1970-01-02", "exchange": None},
+        {"date": "1970-01-09", "exchange": "a"},
+    ]
+    found = commits.files(TABLE, asked)
+    assert {place: len(files) for place, files in found.items()} == {
+        ("1970-01-02", "a"): 1,
+        ("1970-01-02", None): 1,
+        ("1970-01-09", "a"): 0,
+    }
+    (file,) = found["1970-01-02", "a"]
+    assert Path(file.path).is_file()
+    # In the log times are whole milliseconds, and never narrower than the rows'.
+    assert (file.first_us, file.last_us) == (DAY_US, DAY_US + 1000)
+
+
+def test_a_log_that_takes_no_commit_is_named(lake: Lake) -> None:
+    files = landed(lake, rows((1, "a")))
+    log = Path(lake.path(TABLE), "_delta_log")
+    commits = Commits(lake)
+    assert commits.is_plain(TABLE)
+    for entry in log.iterdir():
+        entry.unlink()
+    log.rmdir()
+    log.write_text("no folder")
+    with pytest.raises(LakeError, match=r"^The log of silver\.things in .*a lake can't be used: .*Not a directory.*$"):
+        commits.commit(TABLE, files)
