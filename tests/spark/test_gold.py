@@ -424,3 +424,55 @@ def test_a_running_job_puts_the_parts_of_a_book_together_whichever_comes_first(l
     [state] = DeltaTable(lake.lake.path(BOOK_STATE)).to_pyarrow_table().to_pylist()
     assert [level["price"] for level in state["bids"]] == [9000 - n for n in range(12)]
     assert [level["price"] for level in state["asks"]] == [9001 + n for n in range(12)]
+
+
+def change(
+    symbol: str, after_s: float, bids: dict[float, float], asks: dict[float, float], *, is_snapshot: bool = False
+) -> BookChange:
+    at = to_timestamp(START_US + round(after_s * SECOND_US))
+    sides = ([BookLevel(price, amount) for price, amount in side.items()] for side in (bids, asks))
+    return BookChange(symbol, "bitmex", is_snapshot, *sides, at, at)
+
+
+def trade(after_s: float) -> Trade:
+    at = to_timestamp(START_US + round(after_s * SECOND_US))
+    return Trade("D", "bitmex", f"t{after_s}", 100, 1, "buy", at, at)
+
+
+def test_what_late_rows_undo_is_gone_and_what_they_change_is_changed_in_later_hours_too(lake: LakeUnderTest) -> None:
+    messages: list[Message] = [
+        *(change(symbol, 0, {100: 1}, {101: 1}, is_snapshot=True) for symbol in "ABC"),
+        change("A", 3605, {100: 2}, {}),
+        change("B", 20, {100: 2}, {}),
+        change("C", 5, {101.5: 1}, {}),
+        *map(trade, (0.05, 0.15, 0.95)),
+    ]
+    late: list[Message] = [change("A", 10, {}, {101: 0, 102: 3}), change("B", 19, {100: 2}, {})]
+    encoder = BronzeEncoder(session_id="s1", origin="replay", clock_us=lambda: START_US)
+    products = ("bars_100ms", "top_of_book", "order_flow_1s")
+
+    def found(table: Table, symbol: str, *columns: str) -> dict[float, tuple[Any, ...]]:
+        rows = DeltaTable(lake.lake.path(table)).to_pyarrow_table().to_pylist()
+        time = "start" if "start" in table.columns else "local_ts"
+        own = [row for row in rows if row["symbol"] == symbol]
+        return {((us(row[time]) or 0) - START_US) / SECOND_US: tuple(row[name] for name in columns) for row in own}
+
+    for name, batch in (("a", messages), ("b", late)):
+        lake.bus.write(name, [event.value for event in encoder.encode(batch)])
+        lake.ingest(until="gold", gold=products)
+        if name == "a":
+            assert found(TOP_OF_BOOK, "A", "bid_amount", "ask_price") == {0: (1, 101), 3605: (2, 101)}
+            assert found(ORDER_FLOW, "B", "order_flow").keys() == {0, 20}
+
+    # In the hour after it, too: the book of that hour goes on from what was mended.
+    assert found(TOP_OF_BOOK, "A", "bid_amount", "ask_price") == {0: (1, 101), 10: (1, 102), 3605: (2, 102)}
+    # The change of second 20 changes nothing any more.
+    assert found(TOP_OF_BOOK, "B", "bid_amount", "ask_price") == {0: (1, 101), 19: (2, 101)}
+    assert found(ORDER_FLOW, "B", "order_flow", "updates") == {0: (0, 1), 19: (1, 1)}
+    # A bid above an ask removes it.
+    assert found(TOP_OF_BOOK, "C", "bid_price", "ask_price", "crossed_levels") == {
+        0: (100, 101, 0),
+        5: (Decimal("101.5"), None, 1),
+    }
+    # Intervals shorter than a second are complete one by one.
+    assert found(BARS, "D", "is_complete") == {0: (True,), 0.1: (True,), 0.9: (False,)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ import pytest
 from tardis_machine.errors import LakeError
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
 from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.optimize import optimize
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.tables import EVENTS
@@ -124,3 +126,37 @@ def test_a_folder_that_is_not_there_is_named(lake: LakeUnderTest) -> None:
     job = Ingest(lake.spark, lake.lake, "files", SimpleNamespace(file_dir=lake.bus.folder / "nowhere"))
     with pytest.raises(LakeError, match=r"--file-dir: there is no folder .*nowhere"):
         job.run_once()
+
+
+def test_files_that_spark_wrote_are_read_like_those_of_workers(lake: LakeUnderTest) -> None:
+    bad_price = NormalizedEvent.FromString(encode(trades(1, start=90))[0])
+    bad_price.trade.price_str = "0.0000000000000000001"
+    lake.bus.write("a", [*encode(trades(10)), bad_price.SerializeToString()])
+    lake.bus.write("b", encode(trades(20), session="s2"))
+    lake.ingest()
+    assert {item.table: item.files_after for item in optimize(lake.spark, lake.lake, retain_s=0)}["bronze.events"] == 1
+    # Joined by Spark, with the times of another type.
+    lake.bus.write("c", encode(trades(25), session="s3"))
+    assert lake.ingest() == {"bronze.events": 25, "silver.trades": 5}
+    silver = lake.rows(TRADES.table)
+    assert len(silver) == 25
+    for folder in ("silver", "_checkpoints/silver"):
+        shutil.rmtree(f"{lake.lake.root}/{folder}")
+    assert lake.ingest() == {"silver.trades": 25, "bronze.quarantine": 1}
+    # Of the first session that brought each.
+    assert lake.rows(TRADES.table) == silver
+
+
+def test_a_table_that_is_more_than_its_files_is_left_to_spark(lake: LakeUnderTest) -> None:
+    lake.bus.write("a", encode(trades(10)))
+    lake.ingest()
+    for table in (EVENTS, TRADES.table):
+        name = f"delta.`{lake.lake.path(table)}`"
+        lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        lake.spark.sql(f"DELETE FROM {name} WHERE sequence < 4")
+    assert lake.count(EVENTS) == lake.count(TRADES.table) == 6
+    # What was deleted in silver is new there again.
+    lake.bus.write("b", [*encode(trades(12), session="s2"), b"\xff"])
+    assert lake.ingest() == {"bronze.events": 12, "silver.trades": 6, "bronze.quarantine": 1}
+    assert lake.count(EVENTS) == 18
+    assert [row.sequence for row in lake.lake.read(lake.spark, TRADES.table).orderBy("sequence").collect()] == [*range(12)]

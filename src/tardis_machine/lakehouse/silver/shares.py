@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -27,6 +28,8 @@ from . import SILVER_TABLES
 from .repeats import ORDER, Mask, find_new
 
 __all__ = ["Share", "decode_events", "read_share"]
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 _INSTANT = pa.timestamp("us", "UTC")
 _ROWS_IN_BATCH = 20_000
@@ -83,7 +86,15 @@ def _find_taken(files: Sequence[pq.ParquetFile], share: Share) -> Mask:
 
 
 def _read_all(files: Sequence[pq.ParquetFile], columns: list[str]) -> pa.Table:
-    return pa.concat_tables([file.read(columns, use_threads=False).select(columns) for file in files])
+    return pa.concat_tables([_zoned(file.read(columns, use_threads=False)).select(columns) for file in files])
+
+
+def _zoned(rows: Rows) -> Rows:
+    """Spark writes instants without their zone."""
+    for place, column in enumerate(rows.schema):
+        if pa.types.is_timestamp(column.type):
+            rows = rows.set_column(place, column.name, rows.column(place).cast(_INSTANT))
+    return rows
 
 
 def _read_known(files: Sequence[TableFile], times: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -123,13 +134,11 @@ def _read_group(file: pq.ParquetFile, group: int, is_taken: Mask, share: Share) 
 
 def _completed(events: pa.RecordBatch, share: Share) -> pa.RecordBatch:
     """With the columns that stand in the table's log, and nulls for those that were not read."""
-    columns = dict(zip(events.schema.names, events.columns, strict=True))
+    columns = dict(zip(events.schema.names, _zoned(events).columns, strict=True))
     day = None if share.date is None else date.fromisoformat(share.date)
     columns |= {
         "date": pa.repeat(pa.scalar(day, pa.date32()), len(events)),
         "exchange": pa.repeat(pa.scalar(share.exchange, pa.string()), len(events)),
-        # Spark writes instants without their zone.
-        "local_ts": columns["local_ts"].cast(_INSTANT),
     }
     missing = {name: pa.nulls(len(events), SCHEMA.field(name).type) for name in SCHEMA.names if name not in columns}
     return pa.RecordBatch.from_pydict({"bus": pa.nulls(len(events), pa.string()), **missing, **columns})
