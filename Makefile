@@ -31,7 +31,7 @@ DEMO_FETCHED := $(SPARK) $(if $(filter kafka,$(BUS)),.tools/jars/kafka/.done) $(
   $(if $(filter kinesis,$(BUS)),$(NPM))
 
 # The stand-in for SQS takes about a thousand messages a second: an hour of a calmer market.
-DEMO_ARGS := $(if $(filter sqs,$(BUS)),--demo-activity 3)
+DEMO_ARGS := $(if $(filter sqs,$(BUS)),--demo-activity 2)
 
 help: ## shows this
 	@echo "usage: make TARGET [ARGS='more arguments for demo, test, bench, fault or crash'] [BENCH=one]"
