@@ -111,17 +111,22 @@ def measured(work: Callable[[], object]) -> Cost:
     """Wall time, and processor time of this process and all below it."""
     began, used = time.perf_counter(), cpu_seconds(os.getpid())
     work()
-    return Cost(time.perf_counter() - began, cpu_seconds(os.getpid()) - used)
+    wall_s = time.perf_counter() - began
+    # Workers that had nothing to do for a while have ended meanwhile, with what they had used before.
+    return Cost(wall_s, sum(seconds - used.get(pid, 0.0) for pid, seconds in cpu_seconds(os.getpid()).items()))
 
 
-def cpu_seconds(pid: int) -> float:
-    """What a process and its descendants have used so far."""
+def cpu_seconds(pid: int) -> dict[int, float]:
+    """What a process and its descendants have used so far, each for itself."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         children = [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
     except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))
+        return {}
+    used = {pid: sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")}
+    for child in children:
+        used |= cpu_seconds(child)
+    return used
 
 
 def read_to_nothing(spark: SparkSession, source: str, settings: Any, checkpoint: Path) -> None:

@@ -73,10 +73,11 @@ def test_a_job_that_dies_after_any_of_its_writes(
         assert by == "spark"
         die_after(step, batch_id)
 
-    def commit_and_die(self: Commits, table: Table, files: Sequence[LandedFile], step: Step) -> None:
-        commit(self, table, files, step)
+    def commit_and_die(self: Commits, table: Table, files: Sequence[LandedFile], step: Step) -> bool:
+        is_added = commit(self, table, files, step)
         assert by == "workers"
         die_after(step.app_id.split("/", 2)[2], step.version)
+        return is_added
 
     monkeypatch.setattr(BatchWriter, "append", append_and_die)
     monkeypatch.setattr(Commits, "commit", commit_and_die)

@@ -57,16 +57,16 @@ class Commits:
         self._lake = lake
         self._tables: dict[str, DeltaTable] = {}
 
-    def commit(self, table: Table, files: Sequence[LandedFile], step: Step | None = None) -> None:
-        """Adds files to a table; those of a step that is in it already are removed instead."""
+    def commit(self, table: Table, files: Sequence[LandedFile], step: Step | None = None) -> bool:
+        """Adds files to a table; whether it did: those of a step that is in it already are removed instead."""
         from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction, RemoveAction
 
         if not files:
-            return
+            return False
         if step is not None and self.is_done(table, step):
             self._remove(table, files)
-            return
+            return False
         log = self._log(table)
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
@@ -76,6 +76,7 @@ class Commits:
         properties = CommitProperties(app_transactions=steps, max_commit_retries=50)
         with self._named(table):
             log.create_write_transaction(actions, "append", log.schema(), list(table.partition_by), commit_properties=properties)
+        return True
 
     def is_done(self, table: Table, step: Step) -> bool:
         """Whether the step was committed before."""

@@ -114,8 +114,8 @@ class BatchWriter(ABC):
         files = landed_files(batch.mapInArrow(partial(land, to_rows, folders), LANDED_DDL).collect())
         for table in tables:
             own = [file for file in files if file.table == table.name]
-            self.commits.commit(table, own, Step(self._step(_step_name(table, tables)), batch_id))
-            self._count(table, sum(file.rows for file in own), max((file.newest_us or 0 for file in own), default=0))
+            if self.commits.commit(table, own, Step(self._step(_step_name(table, tables)), batch_id)):
+                self._count(table, sum(file.rows for file in own), max(file.newest_us or 0 for file in own))
         return sum(file.rows for file in files)
 
     def _append_by_spark(self, batch: DataFrame, to_rows: ToRows, tables: Sequence[Table], batch_id: int) -> int | None:

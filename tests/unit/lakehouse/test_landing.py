@@ -119,13 +119,13 @@ def test_a_task_that_fails_leaves_nothing(lake: Lake, monkeypatch: pytest.Monkey
 def test_a_step_is_committed_once_by_whoever_comes_first(lake: Lake) -> None:
     one, other = Commits(lake), Commits(lake)
     assert not one.is_done(TABLE, Step("stream/1", 0))
-    one.commit(TABLE, landed(lake, rows((1, "a"))), Step("stream/1", 0))
+    assert one.commit(TABLE, landed(lake, rows((1, "a"))), Step("stream/1", 0))
     assert one.is_done(TABLE, Step("stream/1", 0))
     assert other.is_done(TABLE, Step("stream/1", 0))
     assert not other.is_done(TABLE, Step("stream/1", 1))
     assert not other.is_done(TABLE, Step("stream/2", 0))
     again = landed(lake, rows((1, "b")))
-    other.commit(TABLE, again, Step("stream/1", 0))
+    assert not other.commit(TABLE, again, Step("stream/1", 0))
     assert [row["exchange"] for row in read(lake)] == ["a"]
     # Files that will never belong to the table do not lie about.
     assert not Path(lake.path(TABLE), again[0].path).exists()
