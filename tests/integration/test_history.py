@@ -7,6 +7,7 @@ import hashlib
 import json
 import multiprocessing
 from collections.abc import AsyncIterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 
@@ -291,9 +292,10 @@ def _replay_in_a_process(url: str, cache_dir: str) -> bytes:
 async def test_two_processes_may_write_the_same_slices(upstream: Upstream, tmp_path: Path) -> None:
     upstream.delay_s = 0.02
     loop = asyncio.get_running_loop()
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        results = [pool.apply_async(_replay_in_a_process, (upstream.url, str(tmp_path))) for _ in range(2)]
-        data = [await loop.run_in_executor(None, result.get, 60) for result in results]
+    # A pool of multiprocessing would end its processes with a signal, which may find them at writing down what they covered.
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        calls = [loop.run_in_executor(pool, _replay_in_a_process, upstream.url, str(tmp_path)) for _ in range(2)]
+        data = await asyncio.gather(*calls)
     assert data == [recorded(at(0), 40)] * 2
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == 40

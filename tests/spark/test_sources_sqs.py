@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -33,13 +34,22 @@ def landed(folder: Path) -> list[bytes]:
     return [value for file in folder.glob("part-*.parquet") for value in pq.read_table(file).column("value").to_pylist()]
 
 
-def left_in_queue(source: SourceUnderTest) -> int:
+def ask(source: SourceUnderTest, action: str, **parameters: Any) -> Any:
+    """The queue's own server, past the bus."""
     bus = source.bus
     assert isinstance(bus, SqsUnderTest)
-    url = bus.base.replace(bus.url, bus.server.url)
+    return bus.server.call(action, QueueUrl=bus.base.replace(bus.url, bus.server.url), **parameters)
+
+
+def left_in_queue(source: SourceUnderTest) -> int:
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    found = bus.server.call("GetQueueAttributes", QueueUrl=url, AttributeNames=names)["Attributes"]
+    found = ask(source, "GetQueueAttributes", AttributeNames=names)["Attributes"]
     return sum(int(found[name]) for name in names)
+
+
+def take_and_forget(source: SourceUnderTest, count: int, hidden_s: int) -> int:
+    """Messages that nobody will delete."""
+    return len(ask(source, "ReceiveMessage", MaxNumberOfMessages=count, VisibilityTimeout=hidden_s)["Messages"])
 
 
 def test_a_queue_is_landed_whole_and_then_emptied(source: SourceUnderTest, tmp_path: Path) -> None:
@@ -60,12 +70,8 @@ def test_what_a_call_took_whose_answer_never_came_is_waited_for(
 ) -> None:
     monkeypatch.setattr("tardis_machine.lakehouse.sources.sqs._VISIBILITY_S", 6)
     source.publish(5)
-    bus = source.bus
-    assert isinstance(bus, SqsUnderTest)
-    queue = bus.base.replace(bus.url, bus.server.url)
-    lost = bus.server.call("ReceiveMessage", QueueUrl=queue, MaxNumberOfMessages=3, VisibilityTimeout=6)["Messages"]
+    assert take_and_forget(source, 3, hidden_s=6) == 3
     assert receiver(source, tmp_path / "landing").drain() == 5
-    assert len(lost) == 3
     assert digests(landed(tmp_path / "landing")) == digests(source.values)
     assert left_in_queue(source) == 0
 
@@ -75,11 +81,8 @@ def test_messages_that_another_receiver_keeps_are_not_waited_for_for_ever(
 ) -> None:
     monkeypatch.setattr("tardis_machine.lakehouse.sources.sqs._HIDDEN_S", 3)
     source.publish(5)
-    bus = source.bus
-    assert isinstance(bus, SqsUnderTest)
-    queue = bus.base.replace(bus.url, bus.server.url)
-    kept = bus.server.call("ReceiveMessage", QueueUrl=queue, MaxNumberOfMessages=2, VisibilityTimeout=100)["Messages"]
-    assert receiver(source, tmp_path / "landing").drain() == 5 - len(kept)
+    kept = take_and_forget(source, 2, hidden_s=100)
+    assert receiver(source, tmp_path / "landing").drain() == 5 - kept
 
 
 def test_nothing_is_deleted_that_is_not_on_disk(source: SourceUnderTest, tmp_path: Path) -> None:
