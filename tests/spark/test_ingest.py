@@ -7,9 +7,11 @@ import threading
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from deltalake import DeltaTable
 
 from tardis_machine.errors import LakeError
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
@@ -17,7 +19,7 @@ from tardis_machine.lakehouse.ingest import Ingest
 from tardis_machine.lakehouse.optimize import optimize
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.trades import TRADES
-from tardis_machine.lakehouse.tables import EVENTS
+from tardis_machine.lakehouse.tables import EVENTS, Lake
 from tardis_machine.messages import BookChange, BookLevel, to_timestamp
 from tests.spark.lake_under_test import START_US, LakeUnderTest, encode, trades
 
@@ -160,3 +162,19 @@ def test_a_table_that_is_more_than_its_files_is_left_to_spark(lake: LakeUnderTes
     assert lake.ingest() == {"bronze.events": 12, "silver.trades": 6, "bronze.quarantine": 1}
     assert lake.count(EVENTS) == 18
     assert [row.sequence for row in lake.lake.read(lake.spark, TRADES.table).orderBy("sequence").collect()] == [*range(12)]
+
+
+def test_workers_and_spark_go_on_where_the_other_stopped(lake: LakeUnderTest) -> None:
+    by_spark = Lake.at(Path(lake.lake.root).as_uri())
+    by_workers = lake.lake
+    for count, writer in enumerate((by_workers, by_spark, by_workers), start=1):
+        lake.lake = writer
+        # Each batch repeats the one before it, in a session of its own.
+        lake.bus.write(f"{count}", encode(trades(10 * count), session=f"s{count}"))
+        lake.ingest()
+        assert (lake.count(EVENTS), lake.count(TRADES.table)) == ([10, 30, 60][count - 1], 10 * count)
+    assert [row.sequence for row in lake.lake.read(lake.spark, TRADES.table).orderBy("sequence").collect()] == [*range(30)]
+    marks = DeltaTable(by_workers.path(EVENTS))
+    (stream,) = (place.name for place in Path(by_workers.root, "_checkpoints").glob("bronze-*"))
+    identity = Path(by_workers.checkpoint(stream), "identity").read_text()
+    assert marks.transaction_version(f"{stream}/{identity}/{EVENTS.name}") == 2
