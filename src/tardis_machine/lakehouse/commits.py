@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import LakeError, MissingExtraError
+from ..errors import LakeError
 from .landing import LandedFile
 from .tables import Lake, Table
 
@@ -107,10 +107,8 @@ class Commits:
         return found
 
     def _log(self, table: Table) -> DeltaTable:
-        try:
-            from deltalake import DeltaTable
-        except ImportError:
-            raise MissingExtraError("The lake", "spark") from None
+        from deltalake import DeltaTable
+
         with self._named(table):
             if table.name in self._tables:
                 self._tables[table.name].update_incremental()

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from .decoding import PAYLOAD_CASES, REASON, check_instants, decode_each, decode_fields, enum_names, name_enum
+from .decoding import PAYLOAD_CASES, check_instants, decode_each, decode_fields, enum_names, name_enum
 
-__all__ = ["ENVELOPE", "ENVELOPE_DDL", "decode_envelopes"]
+__all__ = ["ENVELOPE", "decode_envelopes"]
 
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -30,12 +30,6 @@ ENVELOPE = pa.struct(
         "sequence": pa.int64(),
     }
 )
-
-ENVELOPE_DDL = (
-    "exchange STRING, symbol STRING, payload_case STRING, local_ts TIMESTAMP, ingest_ts TIMESTAMP, origin STRING, "
-    f"event_id BINARY, session STRING, sequence BIGINT, {REASON} STRING"
-)
-"""What `decode_envelopes` returns, as Spark declares it."""
 
 _OF_NO_EXCHANGE = pa.array(["error", "session_end"])
 """Payload cases that may concern several exchanges, or none."""

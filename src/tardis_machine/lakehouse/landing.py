@@ -182,7 +182,9 @@ class _Files:
         """Removes what was written."""
         for file in self._open.values():
             if file.writer is not None:
-                file.writer.close()
+                # On a full disk it can't be finished either; what is told is why the task failed.
+                with suppress(OSError, pa.ArrowException):
+                    file.writer.close()
                 Path(file.folder, file.path).unlink(missing_ok=True)
         for landed in self._closed:
             Path(self._folders[landed.table], landed.path).unlink(missing_ok=True)

@@ -42,8 +42,6 @@ SQL_CONF: Mapping[str, str] = {
     "spark.sql.streaming.stopTimeout": "20s",
     # A job that is killed while it plans its first batch leaves half a file, over which Spark would refuse to start ever again.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
-    # A record may have a header twice.
-    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
 }
 
 _ONE_MACHINE_CONF: Mapping[str, str] = {
@@ -82,6 +80,7 @@ def start_session(
     `long_running` lets the JVM compile fully, which costs a short job more than it gains.
     """
     try:
+        import deltalake  # noqa: F401 - what commits to tables is missed here, in one sentence, and not in the midst of a job
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtraError("The lake", "spark") from None

@@ -14,8 +14,9 @@ from tardis_machine.eventbus.encoding import BronzeEncoder
 from tardis_machine.eventbus.oversize import split_event
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as schema
 from tardis_machine.lakehouse.decoding import PAYLOAD_CASES, REASON
-from tardis_machine.lakehouse.envelope import ENVELOPE, ENVELOPE_DDL, decode_envelopes
+from tardis_machine.lakehouse.envelope import ENVELOPE, decode_envelopes
 from tardis_machine.lakehouse.silver import SILVER_TABLES
+from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.messages import UNSET, BookChange, BookLevel, Message, Trade, to_timestamp
 
 LOCAL_US = 1_580_515_200_000_007
@@ -139,8 +140,8 @@ def test_fields_of_a_later_schema_do_no_harm() -> None:
 
 
 def test_spark_is_told_the_columns_that_arrow_has() -> None:
-    names = [column.split()[0] for column in ENVELOPE_DDL.split(", ")]
-    assert names == [*(field.name for field in ENVELOPE), REASON]
+    kinds = {"STRING": pa.string(), "TIMESTAMP": pa.timestamp("us", "UTC"), "BINARY": pa.binary(), "BIGINT": pa.int64()}
+    assert {field.name: field.type for field in ENVELOPE} == {field.name: kinds[EVENTS.columns[field.name]] for field in ENVELOPE}
     for silver in SILVER_TABLES:
         assert [*silver.columns, REASON] == [field.name for field in silver.decode(values()).type]
 

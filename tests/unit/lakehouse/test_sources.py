@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tardis_machine.errors import LakeError, TransientDeliveryError
-from tardis_machine.lakehouse.sources import SOURCES, kafka, load_source, sqs
+from tardis_machine.lakehouse.sources import SOURCES, files, kafka, load_source, sqs
 from tardis_machine.lakehouse.sources.lanes import (
     Mark,
     _within,
@@ -160,3 +161,19 @@ def test_headers_of_kafka_become_maps() -> None:
     # What is no text stays as it is.
     odd = kafka.to_map(pa.array([[header("a", b"\xff")]], kind))
     assert odd.items.cast(pa.binary()).to_pylist() == [b"\xff"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no parquet at all", pa.table({"other": [1]})])
+def test_a_file_that_the_file_bus_did_not_write_is_named(tmp_path: Path, content: bytes | pa.Table) -> None:
+    path = tmp_path / "a file.parquet"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        pq.write_table(content, path)
+    named = pa.RecordBatch.from_arrays(
+        [pa.array([f"file:{path}"]), pa.array([0], pa.timestamp("us", "UTC"))], ["path", "modificationTime"]
+    )
+    with pytest.raises(
+        LakeError, match=r"^/.*a file\.parquet is no file of the file bus, and holds up all after it until it is moved away: "
+    ):
+        list(files.read_files([named]))

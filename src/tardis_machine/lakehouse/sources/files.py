@@ -54,7 +54,13 @@ def read_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The records of files that a folder's stream names."""
     for batch in batches:
         for path, modified_us in zip(batch.column(0).to_pylist(), batch.column(1).cast(pa.int64()).to_pylist(), strict=True):
-            yield from _read_file(path.removeprefix("file:"), modified_us)
+            place = path.removeprefix("file:")
+            try:
+                yield from _read_file(place, modified_us)
+            except (pa.ArrowException, KeyError) as error:
+                raise LakeError(
+                    f"{place} is no file of the file bus, and holds up all after it until it is moved away: {error}"
+                ) from error
 
 
 def _read_file(path: str, modified_us: int) -> Iterator[pa.RecordBatch]:
