@@ -38,6 +38,7 @@ help: ## shows this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: all-programs $(VENV) $(SPARK) $(BROKERS) $(NPM) ## makes .venv, and fetches jars and test servers
+	@scripts/setup compiled
 	@echo "setup: everything is there"
 
 demo: demo-programs $(VENV) $(DEMO_FETCHED) ## runs everything at once on sample data: no account, no network, no broker; BUS=kafka LIVE=1
@@ -78,12 +79,12 @@ clean: ## removes all that was made or fetched
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 all-programs:
-	@scripts/setup programs java node redis $(call maven-for,$(SPARK) $(BROKERS))
+	@scripts/setup programs compiler java node redis $(call maven-for,$(SPARK) $(BROKERS))
 
 demo-programs:
 	@scripts/setup programs java $(DEMO_PROGRAMS) $(call maven-for,$(filter .tools/jars/%,$(DEMO_FETCHED)))
 
-$(VENV): requirements.lock pyproject.toml scripts/setup
+$(VENV): requirements.lock pyproject.toml hatch_build.py $(wildcard src/tardis_machine/*/*.pyx) scripts/setup
 	@scripts/setup venv
 	@touch $@
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.report import Table, to_ratio
-from tardis_machine.eventbus.encoding import BronzeEncoder, _Series
+from tardis_machine.eventbus.encoding import BronzeEncoder
+from tardis_machine.eventbus.sealing import Series
 from tardis_machine.eventbus.wire import encode_timestamp
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as pb
 from tardis_machine.messages import BookChange, BookLevel, Trade, js_number, parse_timestamp_us, to_timestamp
@@ -83,7 +84,7 @@ class LibraryEncoder:
 
     def __init__(self, fill: Callable[[pb.NormalizedEvent, Any], Any], payload_case: str) -> None:
         self._fill = fill
-        self._series = _Series("bitmex", "XBTUSD", payload_case)
+        self._series = Series("bitmex", "XBTUSD", payload_case)
 
     def encode(self, messages: Sequence[Any]) -> list[bytes]:
         series = self._series

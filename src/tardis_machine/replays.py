@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +119,24 @@ class NormalizedReplay:
         return self._normalizer
 
     def _complete(self, messages: list[Message]) -> list[Message]:
-        symbols = self._symbols
-        if symbols is not None:
+        if self._symbols is not None and not _are_all_of(messages, self._symbols):
+            symbols = self._symbols
             messages = [m for m in messages if isinstance(m, Disconnect) or m.symbol in symbols]  # type: ignore[union-attr]
         return self._computer.feed(messages)
 
     def _make_normalizer(self, at_us: int) -> Normalizer:
         return Normalizer(self._request.exchange, self._data_types, at_us, with_disconnects=self._with_disconnects)
+
+
+_symbol_of = attrgetter("symbol")
+
+
+def _are_all_of(messages: list[Message], symbols: frozenset[str]) -> bool:
+    """Nearly always: upstream has left the others out. This takes a tenth of the time of looking at each."""
+    try:
+        return symbols.issuperset(map(_symbol_of, messages))
+    except AttributeError:  # a disconnect
+        return False
 
 
 def batches(lines: list[bytes]) -> Iterator[list[bytes]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable
@@ -19,6 +20,7 @@ from packaging.requirements import Requirement
 from tardis_machine._version import __version__
 
 ROOT = Path(__file__).parents[2]
+COMPILED = f"eventbus/_sealing{sysconfig.get_config_var('EXT_SUFFIX')}"
 DATA = {"py.typed", "generated/normalized_event.binpb", "lakehouse/log4j2.properties"}
 OPTIONAL = ["aiobotocore", "confluent_kafka", "delta", "hiredis", "matplotlib", "nats", "pandas", "pyarrow", "pyspark", "redis"]
 
@@ -34,10 +36,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def build(source: Path, folder: Path, target: str) -> None:
+def build(source: Path, folder: Path, target: str, **environ: str) -> str:
+    """What it said."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
-    answer = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, timeout=60)
+    answer = subprocess.run(
+        command, cwd=source, env={**os.environ, **environ}, capture_output=True, text=True, check=False, timeout=60
+    )
     assert answer.returncode == 0, answer.stderr
+    return answer.stdout + answer.stderr
 
 
 def sources() -> set[str]:
@@ -62,11 +68,34 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(built: Path) -> None:
         names = set(archive.namelist())
         metadata = message_from_bytes(archive.read(f"tardis_machine-{__version__}.dist-info/METADATA"))
     inside = {name.removeprefix("tardis_machine/") for name in names if name.startswith("tardis_machine/")}
-    assert inside == sources() | DATA
+    assert inside == sources() | DATA | {COMPILED}
+    assert wheel_in(built).name.endswith(f"{sysconfig.get_platform().replace('-', '_').replace('.', '_')}.whl")
     assert {name.partition("/")[0] for name in names} == {"tardis_machine", f"tardis_machine-{__version__}.dist-info"}
     assert metadata["Version"] == __version__
     assert (metadata["License-Expression"], metadata["License-File"]) == ("MPL-2.0", "LICENSE")
     assert set(metadata.get_all("Provides-Extra", [])) == {"all", "aws", "file", "kafka", "nats", "redis", "spark"}
+
+
+@pytest.mark.parametrize(
+    "environ", [{"TARDIS_MACHINE_COMPILED": "0"}, {"CC": "no-such-compiler"}], ids=["unwanted", "impossible"]
+)
+def test_without_a_compiler_the_wheel_is_pure_and_whole(built: Path, tmp_path: Path, environ: dict[str, str]) -> None:
+    said = build(built / f"tardis_machine-{__version__}", tmp_path, "wheel", **environ)
+    assert wheel_in(tmp_path).name == f"tardis_machine-{__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel_in(tmp_path)) as archive:
+        inside = {name.removeprefix("tardis_machine/") for name in archive.namelist() if name.startswith("tardis_machine/")}
+        archive.extractall(tmp_path / "installed")
+    assert inside == sources() | DATA
+    assert ("is not compiled, so that Python alone encodes events" in said) == ("CC" in environ)
+    code = "from tardis_machine.eventbus.encoding import sealing; print(sealing.__name__)"
+    path = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    answer = subprocess.run([sys.executable, "-c", code], env=path, capture_output=True, text=True, check=True, timeout=60)
+    assert answer.stdout == "tardis_machine.eventbus.sealing\n"
+
+
+def test_where_it_must_be_compiled_a_missing_compiler_fails_the_build(built: Path, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="no-such-compiler"):
+        build(built / f"tardis_machine-{__version__}", tmp_path, "wheel", CC="no-such-compiler", TARDIS_MACHINE_COMPILED="1")
 
 
 def wheel_in(built: Path) -> Path:

@@ -1,48 +1,81 @@
 """Events that are published together, with what every bus and every ledger wants to know of them by stream.
 
-Encoded in a worker and published in the server, they cross from one process to the other as columns; what there is to count is
-counted where they were made.
+They are encoded in a worker and published in the server: until somebody looks at one, and on their way from one process to the
+other, they are columns. What there is to count is counted where they were made.
 
 Invariant: it says nothing of its events that could not be found out from them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from .contract import Event, Stream
-from .ledger import Share
+from .ledger import Share, digest_of
+
+if TYPE_CHECKING:
+    from .sealing import Columns
 
 __all__ = ["Bundle", "Portion"]
 
 
-class Portion(NamedTuple):
-    """The events of one stream in a bundle."""
+class Portion(msgspec.Struct, array_like=True, gc=False):
+    """The events of one stream in a bundle but for the stream itself, in their order, and what they come to."""
 
-    share: Share
-    """What they add to a ledger."""
+    event_ids: Sequence[bytes]
+    values: Sequence[bytes]
+    sequences: Sequence[int]
+    local_ts_us: Sequence[int]
+    digest: bytes
+    """Of the ids, as a ledger has it."""
     size_bytes: int
-    """Of their values."""
+    """Of the values."""
     largest_bytes: int
 
-    @property
-    def stream(self) -> Stream:
-        return self.share.stream
+    @classmethod
+    def of(cls, event_ids: Sequence[bytes], values: Sequence[bytes], sequences: Sequence[int], times: Sequence[int]) -> Portion:
+        """These events, counted."""
+        sizes = [*map(len, values)]
+        return cls(event_ids, values, sequences, times, digest_of(event_ids).to_bytes(16), sum(sizes), max(sizes))
+
+    def events(self, stream: Stream) -> Iterator[Event]:
+        """Each as an object."""
+        return map(Event, repeat(stream), self.event_ids, self.values, self.sequences, self.local_ts_us)
+
+    def share(self, stream: Stream) -> Share:
+        """What they add to a ledger."""
+        first, last = (
+            Event(stream, self.event_ids[at], self.values[at], self.sequences[at], self.local_ts_us[at]) for at in (0, -1)
+        )
+        return Share((first, last), count=len(self.values), digest=int.from_bytes(self.digest))
 
 
 class Bundle(Sequence[Event]):
     """Events in their order, and the portions of their streams."""
 
-    __slots__ = ("events", "places", "portions")
+    __slots__ = ("_events", "places", "portions", "streams")
 
-    def __init__(self, events: list[Event], places: list[int], portions: Sequence[Portion]) -> None:
-        self.events = events
-        # Of each event, which portion it is in.
-        self.places = places
+    def __init__(
+        self, streams: Sequence[Stream], portions: Sequence[Portion], places: Sequence[int], events: list[Event] | None = None
+    ) -> None:
+        self.streams = streams
         self.portions = portions
+        # Of each event, which stream it is of.
+        self.places = places
+        self._events = events
+
+    @classmethod
+    def of_columns(cls, columns: Iterable[Columns], places: Sequence[int]) -> Bundle:
+        """As they are sealed."""
+        streams, portions = [], []
+        for stream, event_ids, values, sequences, local_ts_us in columns:
+            streams.append(stream)
+            portions.append(Portion.of(event_ids, values, sequences, local_ts_us))
+        return cls(streams, portions, places)
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Bundle:
@@ -50,17 +83,33 @@ class Bundle(Sequence[Event]):
         if isinstance(events, Bundle):
             return events
         # A stream's object is the same for all events of it.
-        streams = [id(event.stream) for event in events]
-        numbers = {stream: number for number, stream in enumerate(dict.fromkeys(streams))}
-        places = list(map(numbers.__getitem__, streams))
-        groups: list[list[Event]] = [[] for _ in numbers]
-        add = [group.append for group in groups]
-        for place, event in zip(places, events, strict=True):
-            add[place](event)
-        return cls(list(events), places, list(map(_to_portion, groups)))
+        groups: dict[int, tuple[int, list[Event]]] = {}
+        places = []
+        for event in events:
+            place, own = groups.setdefault(id(event.stream), (len(groups), []))
+            places.append(place)
+            own.append(event)
+        portions = [
+            Portion.of(*zip(*((e.event_id, e.value, e.sequence, e.local_ts_us) for e in own), strict=True))
+            for _, own in groups.values()
+        ]
+        return cls([own[0].stream for _, own in groups.values()], portions, places, list(events))
+
+    @property
+    def events(self) -> list[Event]:
+        """Each as an object, made when it is first asked for."""
+        if self._events is None:
+            own = [portion.events(stream) for stream, portion in zip(self.streams, self.portions, strict=True)]
+            self._events = list(own[0]) if len(own) == 1 else list(map(next, map(own.__getitem__, self.places)))
+        return self._events
+
+    @property
+    def shares(self) -> list[Share]:
+        """What they add to a ledger."""
+        return [portion.share(stream) for stream, portion in zip(self.streams, self.portions, strict=True)]
 
     def __len__(self) -> int:
-        return len(self.events)
+        return len(self.places)
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
@@ -69,51 +118,12 @@ class Bundle(Sequence[Event]):
         return self.events[place]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        last = {place: index for index, place in enumerate(self.places)}
-        columns = _Columns(
-            [event.event_id for event in self.events],
-            [event.value for event in self.events],
-            [event.sequence for event in self.events],
-            [event.local_ts_us for event in self.events],
-            self.places,
-            [
-                (last[place], share.count, share.digest.to_bytes(16), size_bytes, largest_bytes)
-                for place, (share, size_bytes, largest_bytes) in enumerate(self.portions)
-            ],
-        )
-        return _unpack, ([portion.stream for portion in self.portions], _encode(columns))
-
-
-class _Columns(msgspec.Struct, array_like=True):
-    """A bundle but for its streams."""
-
-    event_ids: list[bytes]
-    values: list[bytes]
-    sequences: list[int]
-    local_ts_us: list[int]
-    places: list[int]
-    portions: list[tuple[int, int, bytes, int, int]]
-    """Where its last event is, count, digest, bytes, bytes of the largest."""
+        return _unpack, (self.streams, _encode((self.portions, self.places)))
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Columns).decode
+_decode = msgspec.msgpack.Decoder(tuple[list[Portion], list[int]]).decode
 
 
 def _unpack(streams: list[Stream], packed: bytes) -> Bundle:
-    columns = _decode(packed)
-    places = columns.places
-    of_stream = map(streams.__getitem__, places)
-    events = list(map(Event, of_stream, columns.event_ids, columns.values, columns.sequences, columns.local_ts_us))
-    portions: list[Portion] = []
-    first = 0
-    for last, count, digest, size_bytes, largest_bytes in columns.portions:
-        first = places.index(len(portions), first)  # they are in the order of their first events
-        ends = events[first], events[last]
-        portions.append(Portion(Share(ends, count=count, digest=int.from_bytes(digest)), size_bytes, largest_bytes))
-    return Bundle(events, places, portions)
-
-
-def _to_portion(events: list[Event]) -> Portion:
-    sizes = [len(event.value) for event in events]
-    return Portion(Share(events), sum(sizes), max(sizes))
+    return Bundle(streams, *_decode(packed))

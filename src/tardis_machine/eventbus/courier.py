@@ -172,15 +172,16 @@ class Courier:
         published: Counter[str] = Counter()
         size_bytes, has_oversize = 0, False
         record_bytes = self._bus.limits.record_bytes
-        for portion in bundle.portions:
-            route = self.router.route(portion.stream)
+        for stream, portion in zip(bundle.streams, bundle.portions, strict=True):
+            route = self.router.route(stream)
             routes.append(route)
             admitted.append(self.router.admits(route.payload_case))
             if not admitted[-1]:
                 continue
-            size_bytes += portion.size_bytes + portion.share.count * route.overhead_bytes
-            shares.append(portion.share)
-            published[route.payload_case] += portion.share.count
+            count = len(portion.values)
+            size_bytes += portion.size_bytes + count * route.overhead_bytes
+            shares.append(portion.share(stream))
+            published[route.payload_case] += count
             has_oversize = has_oversize or portion.largest_bytes + route.overhead_bytes > record_bytes
         records = Records(list(map(routes.__getitem__, bundle.places)), bundle.events)
         if not all(admitted):
@@ -335,7 +336,7 @@ class Courier:
         seconds = self._now() - report.first_at
         details = f"{report.count} events to {self.name} were dropped within the last {seconds:.1f} s, as its queue was full"
         message = ErrorMessage("", to_timestamp(self._wall_us()), details)
-        self.accept(self.prepare(Bundle.of(self._voice.encode([message]))))
+        self.accept(self.prepare(self._voice.encode([message])))
 
     # --- what the delivery asks for ------------------------------------------------------------------------------------------
 

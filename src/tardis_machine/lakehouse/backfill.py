@@ -21,17 +21,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import LakeError, OptionsError, TardisMachineError
-from ..eventbus.contract import Event
+from ..eventbus.bundle import Bundle
 from ..eventbus.encoding import BronzeEncoder
-from ..eventbus.ledger import Ledger, Share, to_session_end
+from ..eventbus.ledger import Ledger, to_session_end
 from ..history.client import HistoryClient
 from ..messages import to_timestamp
 from ..replays import NormalizedReplay, fetch_lines
@@ -128,8 +130,8 @@ class Backfill:
     def run(self, report: Callable[[Progress], None] | None = None, is_stopped: Callable[[], bool] = lambda: False) -> Progress:
         """Brings what is not there yet; stops between two commits when it is told to."""
         units = plan_units(self.requests)
-        prepare_table(self.spark, self.lake, EVENTS)
-        brought = self._brought()
+        is_new = prepare_table(self.spark, self.lake, EVENTS)
+        brought = set() if is_new else self._brought()
         left = [unit for unit in units if unit.session not in brought]
         progress = Progress(len(units), len(units) - len(left), len(units) - len(left))
         wave = cores(self.spark) * UNITS_PER_CORE
@@ -183,12 +185,14 @@ def fetch_unit(unit: Unit, *, api_url: str, api_key: str | None, cache_dir: str 
     position = 0
     with asyncio.Runner() as runner, _without_collector():
         client = HistoryClient(api_url, api_key, cache_dir)
-        stream = _events(unit.request, client, encoder)
+        stream = _bundles(unit.request, client, encoder)
         try:
-            while (events := runner.run(anext(stream, None))) is not None:
-                ledger.add(_shares(events), _now_us())
-                yield EVENTS, _to_batch(events, position)
-                position += len(events)
+            while (bundles := runner.run(anext(stream, None))) is not None:
+                for bundle in bundles:
+                    ledger.add(bundle.shares, _now_us())
+                rows = _to_batch(bundles, position)
+                yield EVENTS, rows
+                position += rows.num_rows
         except TardisMachineError as error:
             # Spark shows the last line of what its workers raise.
             raise LakeError(f"{unit.session}: {error}") from error
@@ -197,7 +201,7 @@ def fetch_unit(unit: Unit, *, api_url: str, api_key: str | None, cache_dir: str 
             runner.run(client.aclose())
     session = ledger.end(unit.session, complete=True, reason="", now_us=_now_us())
     assert session is not None
-    yield EVENTS, _to_batch(encoder.encode_session_end(to_session_end(session)), position)
+    yield EVENTS, _to_batch([Bundle.of(encoder.encode_session_end(to_session_end(session)))], position)
 
 
 @contextmanager
@@ -212,32 +216,30 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-async def _events(request: NormalizedRequest, client: HistoryClient, encoder: BronzeEncoder) -> Any:
+async def _bundles(request: NormalizedRequest, client: HistoryClient, encoder: BronzeEncoder) -> Any:
     # Disconnects are always published, asked for or not.
     replay = NormalizedReplay(request, keep_disconnects=True)
-    gathered: list[Event] = []
+    gathered: list[Bundle] = []
+    rows = 0
     async with aclosing(fetch_lines(client, request, replay.segments())) as source:
         async for segment, lines in source:
-            gathered += encoder.encode(replay.feed(segment, lines))
-            if len(gathered) >= _ROWS_IN_BATCH:
+            bundle = encoder.encode(replay.feed(segment, lines))
+            gathered.append(bundle)
+            rows += len(bundle)
+            if rows >= _ROWS_IN_BATCH:
                 yield gathered
-                gathered = []
+                gathered, rows = [], 0
     if gathered:
         yield gathered
 
 
-def _shares(events: Sequence[Event]) -> list[Share]:
-    by_stream: dict[int, list[Event]] = {}
-    for event in events:
-        by_stream.setdefault(id(event.stream), []).append(event)
-    return [Share(own) for own in by_stream.values()]
-
-
-def _to_batch(events: Sequence[Event], position: int) -> pa.RecordBatch:
+def _to_batch(bundles: Sequence[Bundle], position: int) -> pa.RecordBatch:
+    """The rows of bundles, those of one stream in one bundle together."""
+    streams = [stream for bundle in bundles for stream in bundle.streams]
+    portions = [portion for bundle in bundles for portion in bundle.portions]
     # Events are many, streams are few: what a stream has is said once, and repeated by Arrow.
-    streams = [*{id(event.stream): event.stream for event in events}.values()]
-    places = {id(stream): place for place, stream in enumerate(streams)}
-    of_stream = pa.array([places[id(event.stream)] for event in events], pa.int32())
+    of_stream = pa.array(np.repeat(np.arange(len(portions)), [len(portion.values) for portion in portions]))
+    count = len(of_stream)
     by_stream = {
         "exchange": [stream.exchange or None for stream in streams],
         "symbol": [stream.symbol or None for stream in streams],
@@ -247,23 +249,30 @@ def _to_batch(events: Sequence[Event], position: int) -> pa.RecordBatch:
         "key": [f"{stream.exchange}|{stream.symbol}|{stream.payload_case}" for stream in streams],
     }
     columns = {name: pa.array(values, pa.string()).take(of_stream) for name, values in by_stream.items()}
-    rows = pa.array(range(position, position + len(events)), pa.int64()).cast(pa.string())
-    now = pa.repeat(pa.scalar(_now_us(), _INSTANT), len(events))
-    local_ts = pa.array([event.local_ts_us for event in events], _INSTANT)
+    rows = pa.array(np.arange(position, position + count)).cast(pa.string())
+    now = pa.repeat(pa.scalar(_now_us(), _INSTANT), count)
+    local_ts = pa.array([at for portion in portions for at in portion.local_ts_us], _INSTANT)
     columns |= {
         "date": local_ts.cast(pa.date32()),
         "local_ts": local_ts,
         "ingest_ts": now,
-        "event_id": pa.array([event.event_id for event in events], pa.binary()),
-        "sequence": pa.array([event.sequence for event in events], pa.int64()),
-        "value": pa.array([event.value for event in events], pa.binary()),
-        "headers": pa.nulls(len(events), pa.map_(pa.string(), pa.string())),
-        "bus": pa.repeat(BUS, len(events)),
-        "destination": pa.repeat(BUS, len(events)),
+        "event_id": _binaries([portion.event_ids for portion in portions]),
+        "sequence": pa.array([number for portion in portions for number in portion.sequences], pa.int64()),
+        "value": _binaries([portion.values for portion in portions]),
+        "headers": pa.nulls(count, pa.map_(pa.string(), pa.string())),
+        "bus": pa.repeat(BUS, count),
+        "destination": pa.repeat(BUS, count),
         "position": pc.binary_join_element_wise(columns["session"], rows, ":"),
         "broker_timestamp": now,
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.columns], names=[*EVENTS.columns])
+
+
+def _binaries(parts: Sequence[Sequence[bytes]]) -> pa.Array:
+    """As Arrow would make of them, in a third of the time: no object is looked at but for its length."""
+    values = [*chain.from_iterable(parts)]
+    ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
 
 
 def _now_us() -> int:

@@ -17,7 +17,10 @@ def facts(bundle: Bundle) -> list[tuple[object, ...]]:
     def of_share(share: Share) -> tuple[object, ...]:
         return share.stream, share.count, share.first, share.last, share.digest
 
-    return [(*of_share(share), size_bytes, largest) for share, size_bytes, largest in bundle.portions]
+    return [
+        (*of_share(portion.share(stream)), portion.size_bytes, portion.largest_bytes)
+        for stream, portion in zip(bundle.streams, bundle.portions, strict=True)
+    ]
 
 
 def test_portions_are_by_stream() -> None:

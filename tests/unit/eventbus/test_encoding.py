@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tardis_machine.errors import NormalizeError
+from tardis_machine.eventbus import _sealing, encoding, sealing
 from tardis_machine.eventbus.contract import Event
 from tardis_machine.eventbus.decoding import decode, decode_event, parse_decimal, to_message
-from tardis_machine.eventbus.encoding import PAYLOAD_CASES, BronzeEncoder, _Series, parse_payload_case, payload_case_of
+from tardis_machine.eventbus.encoding import PAYLOAD_CASES, BronzeEncoder, parse_payload_case, payload_case_of
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as pb
 from tardis_machine.messages import (
     UNSET,
@@ -35,6 +36,14 @@ from tests.strategies import MESSAGES_BY_TYPE, book_changes, messages, trades
 
 LOCAL = "2019-06-01T00:00:28.619123Z"
 LATER = "2019-06-01T00:00:28.619124Z"
+
+
+@pytest.fixture(scope="module", params=[_sealing, sealing], ids=["compiled", "python"], autouse=True)
+def either_sealing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All of this is true of both."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoding, "sealing", request.param)
+        yield
 
 
 def encoder(**options: Any) -> BronzeEncoder:
@@ -248,7 +257,7 @@ class TestSequence:
     @pytest.mark.parametrize("first", [0, 100, 16_300, 2**21 - 100, 2**32 - 1, 2**63])
     def test_large_numbers(self, first: int) -> None:
         bronze = encoder()
-        bronze._series["bitmex", "XBTUSD", "trade"] = _Series("bitmex", "XBTUSD", "trade", next_sequence=first)
+        bronze._series["bitmex", "XBTUSD", "trade"] = encoding.sealing.Series("bitmex", "XBTUSD", "trade", next_sequence=first)
         events = bronze.encode([trade()] * 300)
         assert sequences(events) == list(range(first, first + 300)) == [event.sequence for event in events]
 

@@ -1,0 +1,475 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, annotation_typing=False
+"""`sealing` compiled: the same classes and the same bytes, with trades and book changes written straight from their messages.
+
+Everything that is not plain (a number that is null or has an exponent, an id that is no ASCII text, a timestamp of unusual form) is
+left to the functions in `payloads` and `wire`, so that only what is frequent is written a second time here.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.float cimport PyFloat_CheckExact
+from cpython.long cimport PyLong_CheckExact
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from xxhash import xxh3_128_digest
+
+from ..messages import BookChange, Trade, to_json
+from .payloads import LOCAL_BIT, SIDES, TIMESTAMP_BIT, encode_book_levels
+from .wire import delimited, encode_timestamp, tag, to_instant, varint
+
+cdef extern from "Python.h":
+    bint PyUnicode_CheckExact(object)
+    bint PyUnicode_IS_COMPACT_ASCII(object)
+    void *PyUnicode_DATA(object)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+
+__all__ = ["Series", "StreamSealer", "seal_messages"]
+
+cdef:
+    int _LOCAL = LOCAL_BIT
+    int _TIMESTAMP = TIMESTAMP_BIT
+    list _MILLISECOND_FIELDS = [b"", *(tag(21, is_varint=True) + varint(bits) for bits in range(1, 16))]
+    bytes _NULL_FIELDS_TAG = tag(20)
+    # From a trade's side to the start of its timestamp.
+    dict _TRADE_SIDES = {name: tag(4, is_varint=True) + varint(value) + tag(10) for name, value in SIDES.items()}
+    tuple _SIDES = tuple(SIDES)
+    object _Trade = Trade
+    object _BookChange = BookChange
+    object _to_json = to_json
+    object _digest = xxh3_128_digest
+    object _to_instant = to_instant
+
+
+# --- bytes -------------------------------------------------------------------------------------------------------------------
+
+
+cdef inline char *_put_varint(char *at, uint64_t value) noexcept:
+    while value >= 128:
+        at[0] = <char> (value | 128)
+        at += 1
+        value >>= 7
+    at[0] = <char> value
+    return at + 1
+
+
+cdef inline char *_put(char *at, const char *data, Py_ssize_t length) noexcept:
+    memcpy(at, data, length)
+    return at + length
+
+
+cdef inline char *_put_bytes(char *at, bytes data) noexcept:
+    return _put(at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef class _Buffer:
+    """Room for one payload, used again for the next."""
+
+    cdef char *data
+    cdef Py_ssize_t room
+
+    def __cinit__(self):
+        self.room = 4096
+        self.data = <char *> PyMem_Malloc(self.room)
+        if self.data == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.data)
+
+    cdef int ensure(self, Py_ssize_t size) except -1:
+        cdef char *data
+        if size > self.room:
+            data = <char *> PyMem_Realloc(self.data, 2 * size)
+            if data == NULL:
+                raise MemoryError
+            self.data = data
+            self.room = 2 * size
+        return 0
+
+
+# --- times -------------------------------------------------------------------------------------------------------------------
+
+cdef struct Instant:
+    char wire[32]  # a google.protobuf.Timestamp, length first
+    int length
+    int64_t us
+    bint in_milliseconds
+
+
+cdef class _Clock:
+    """Reads timestamps. Ticks share their second with many others: only the fraction is read each time."""
+
+    cdef char text[19]
+    cdef bint knows
+    cdef int64_t second_us
+    cdef char head[16]
+    cdef int head_length
+
+    cdef int read(self, object text, Instant *out) except -1:
+        cdef const char *data
+        cdef Py_ssize_t length
+        cdef int64_t fraction = 0
+        cdef int digits, digit
+        cdef char *end
+        if self.knows and PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text):
+            data = <const char *> PyUnicode_DATA(text)
+            length = PyUnicode_GET_LENGTH(text)
+            digits = <int> length - 21
+            if (digits == 3 or digits == 6) and memcmp(data, self.text, 19) == 0 and data[19] == c"." and data[length - 1] == c"Z":
+                for place in range(20, 20 + digits):
+                    digit = data[place] - c"0"
+                    if digit < 0 or digit > 9:
+                        return self._read_unusual(text, out)
+                    fraction = 10 * fraction + digit
+                if digits == 3:
+                    fraction *= 1000
+                end = _put(out.wire + 1, self.head, self.head_length)
+                if fraction:
+                    end[0] = 0x10
+                    end = _put_varint(end + 1, <uint64_t> fraction * 1000)
+                out.length = <int> (end - out.wire)
+                out.wire[0] = <char> (out.length - 1)
+                out.us = self.second_us + fraction
+                out.in_milliseconds = digits == 3
+                return 0
+        return self._read_unusual(text, out)
+
+    cdef int _read_unusual(self, object text, Instant *out) except -1:
+        """By the function that knows all forms; a usual one's second is remembered."""
+        wire, us, in_milliseconds = _to_instant(text)
+        _set(out, wire, us, in_milliseconds)
+        if len(text) in (24, 27) and text.isascii() and PyUnicode_CheckExact(text) and out.us >= 1_000_000:
+            memcpy(self.text, PyUnicode_DATA(text), 19)
+            self.second_us = out.us - out.us % 1_000_000
+            self.head[0] = 0x08
+            self.head_length = <int> (_put_varint(self.head + 1, <uint64_t> self.second_us // 1_000_000) - self.head)
+            self.knows = True
+        return 0
+
+
+cdef int _set(Instant *out, bytes wire, int64_t us, bint in_milliseconds) except -1:
+    if PyBytes_GET_SIZE(wire) > <Py_ssize_t> sizeof(out.wire):
+        raise ValueError("a timestamp takes at most 31 bytes")
+    memcpy(out.wire, PyBytes_AS_STRING(wire), len(wire))
+    out.length = <int> len(wire)
+    out.us = us
+    out.in_milliseconds = in_milliseconds
+    return 0
+
+
+# --- envelopes ---------------------------------------------------------------------------------------------------------------
+
+
+cdef class Series:
+    """See `sealing.Series`."""
+
+    cdef public uint64_t next_sequence
+    cdef bytes frame
+    cdef int64_t latest_us
+    cdef bytes latest_id
+    cdef dict counts
+
+    def __init__(self, exchange, symbol, payload_case, next_sequence=0):
+        self.next_sequence = next_sequence
+        self.frame = b"".join(delimited(part.encode()) for part in (exchange, symbol, payload_case))
+        self.latest_us = -(<int64_t> 1 << 62) * 2
+        self.latest_id = b""
+        self.counts = None
+
+    cdef bytes event_id(self, Instant *local, const char *body, Py_ssize_t length):
+        cdef bytes event_id, step
+        cdef object ordinal
+        if local.us > self.latest_us:
+            self.latest_us = local.us
+            self.counts = None
+            self.latest_id = event_id = self.hash(local, b"\0\0", body, length)
+            return event_id
+        step = encode_timestamp(self.latest_us) if local.us < self.latest_us else b"\0"
+        event_id = self.hash(local, step + b"\0", body, length)
+        if self.counts is None:
+            self.counts = {self.latest_id: 1}
+        ordinal = self.counts.get(event_id, 0)
+        self.counts[event_id] = ordinal + 1
+        return self.hash(local, step + varint(ordinal), body, length) if ordinal else event_id
+
+    cdef bytes hash(self, Instant *local, bytes ordinal, const char *body, Py_ssize_t length):
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self.frame) + local.length + PyBytes_GET_SIZE(ordinal) + length
+        cdef bytes hashed = PyBytes_FromStringAndSize(NULL, size)
+        cdef char *at = _put_bytes(PyBytes_AS_STRING(hashed), self.frame)
+        at = _put(at, local.wire, local.length)
+        at = _put_bytes(at, ordinal)
+        _put(at, body, length)
+        return _digest(hashed)
+
+
+cdef class StreamSealer:
+    """See `sealing.StreamSealer`."""
+
+    cdef readonly object stream
+    cdef readonly object payload_of
+    cdef Series series
+    cdef bytes head, meta, payload_tag
+    cdef list tails
+    # Of the batch at hand: its number, the place of this stream in it, and what is to become columns.
+    cdef uint64_t batch
+    cdef object place
+    cdef list event_ids, values, sequences, times
+
+    def __init__(self, stream, Series series, payload_number, bytes head, bytes meta, payload_of):
+        self.stream = stream
+        self.payload_of = payload_of
+        self.series = series
+        self.head = head
+        self.meta = meta
+        self.payload_tag = tag(payload_number)
+        self.tails = [meta + field for field in _MILLISECOND_FIELDS]
+
+    def seal(self, payload, local, bytes middle):
+        """See `sealing.StreamSealer`."""
+        cdef Instant instant
+        _set(&instant, local[0], local[1], local[2])
+        self.begin(0, [])
+        self.add_payload(payload, &instant, middle)
+        return self.event_ids[0], self.values[0], self.sequences[0], self.times[0]
+
+    cdef int begin(self, uint64_t batch, list columns) except -1:
+        """The first event of a batch."""
+        self.batch = batch
+        self.place = len(columns)
+        self.event_ids, self.values, self.sequences, self.times = [], [], [], []
+        columns.append((self.stream, self.event_ids, self.values, self.sequences, self.times))
+        return 0
+
+    cdef int add_payload(self, tuple payload, Instant *local, bytes middle) except -1:
+        cdef bytes body = payload[0]
+        cdef int milliseconds = payload[1] | (_LOCAL if local.in_milliseconds else 0)
+        cdef bytes tail = self.tails[milliseconds]
+        if payload[2]:
+            names = [_NULL_FIELDS_TAG + delimited(name.encode()) for name in payload[2]]
+            tail = self.meta + b"".join(names) + _MILLISECOND_FIELDS[milliseconds]
+        return self.add(PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body), tail, local, middle)
+
+    cdef int add(self, const char *body, Py_ssize_t length, bytes tail, Instant *local, bytes middle) except -1:
+        cdef Series series = self.series
+        cdef bytes event_id = series.event_id(local, body, length)
+        cdef uint64_t sequence = series.next_sequence
+        cdef char sequence_field[16]
+        cdef char length_field[16]
+        cdef Py_ssize_t sequence_length, length_length
+        cdef bytes value
+        cdef char *at
+        sequence_field[0] = 8 << 3
+        sequence_length = _put_varint(sequence_field + 1, sequence) - sequence_field
+        length_length = _put_varint(length_field, length) - length_field
+        value = PyBytes_FromStringAndSize(
+            NULL,
+            PyBytes_GET_SIZE(self.head) + local.length + PyBytes_GET_SIZE(middle) + 16 + sequence_length
+            + PyBytes_GET_SIZE(tail) + PyBytes_GET_SIZE(self.payload_tag) + length_length + length,
+        )
+        at = _put_bytes(PyBytes_AS_STRING(value), self.head)
+        at = _put(at, local.wire, local.length)
+        at = _put_bytes(at, middle)
+        at = _put(at, PyBytes_AS_STRING(event_id), 16)
+        at = _put(at, sequence_field, sequence_length)
+        at = _put_bytes(at, tail)
+        at = _put_bytes(at, self.payload_tag)
+        at = _put(at, length_field, length_length)
+        _put(at, body, length)
+        series.next_sequence = sequence + 1
+        self.event_ids.append(event_id)
+        self.values.append(value)
+        self.sequences.append(sequence)
+        self.times.append(local.us)
+        return 0
+
+
+# --- batches -----------------------------------------------------------------------------------------------------------------
+
+cdef uint64_t _batches = 0
+
+# How a message is written: by its payload function, or here.
+cdef enum:
+    BY_FUNCTION, TRADE, BOOK_CHANGE
+
+
+cdef inline bint _is_number(object value) noexcept:
+    return PyFloat_CheckExact(value) or PyLong_CheckExact(value)
+
+
+cdef bint _take_levels(object levels, list numbers) except -1:
+    """Whether all are plain; their prices and amounts."""
+    for level in levels:
+        if level is None:
+            return False
+        price, amount = level.price, level.amount
+        if not (_is_number(price) and _is_number(amount)):
+            return False
+        numbers.append(price)
+        numbers.append(amount)
+    return True
+
+
+cdef int _take_numbers(object message, object kind, list numbers) except -1:
+    """How the message is to be written; its numbers where that is here."""
+    cdef Py_ssize_t before = len(numbers)
+    if kind is _Trade:
+        price, amount = message.price, message.amount
+        if _is_number(price) and _is_number(amount):
+            numbers.append(price)
+            numbers.append(amount)
+            return TRADE
+    elif kind is _BookChange:
+        if _take_levels(message.bids, numbers) and _take_levels(message.asks, numbers):
+            return BOOK_CHANGE
+        del numbers[before:]
+    return BY_FUNCTION
+
+
+cdef struct Number:
+    const char *text
+    int length
+
+
+cdef bint _next_number(const char **cursor, Number *out) noexcept:
+    """The next number of a JSON array; whether it is plain: not null, without exponent, not longer than doubles are."""
+    cdef const char *at = cursor[0]
+    cdef bint is_plain = True
+    out.text = at
+    while at[0] != c"," and at[0] != c"]":
+        if at[0] == c"e" or at[0] == c"n":
+            is_plain = False
+        at += 1
+    out.length = <int> (at - out.text)
+    cursor[0] = at + 1
+    return is_plain and out.length < 32
+
+
+cdef inline char *_put_text(char *at, char key, Number *number) noexcept:
+    at[0] = key
+    at[1] = <char> number.length
+    return _put(at + 2, number.text, number.length)
+
+
+cdef Py_ssize_t _write_trade(object trade, _Buffer out, const char **numbers, _Clock clock, Instant *instant) except -1:
+    """The length of the payload; 0 where it is not plain."""
+    cdef Number price, amount
+    cdef bint is_plain = _next_number(numbers, &price)
+    is_plain = _next_number(numbers, &amount) and is_plain
+    cdef object trade_id = trade.id, at_text = trade.timestamp, side = trade.side
+    cdef Py_ssize_t id_length
+    cdef char *at
+    if not is_plain or side not in _SIDES or not PyUnicode_CheckExact(at_text):
+        return 0
+    if not PyUnicode_CheckExact(trade_id) or not PyUnicode_IS_COMPACT_ASCII(trade_id):
+        return 0
+    id_length = PyUnicode_GET_LENGTH(trade_id)
+    clock.read(at_text, instant)
+    out.ensure(id_length + 256)
+    at = out.data
+    at[0] = 1 << 3 | 2
+    at = _put_varint(at + 1, id_length)
+    at = _put(at, <const char *> PyUnicode_DATA(trade_id), id_length)
+    at = _put_text(at, 2 << 3 | 2, &price)
+    at = _put_text(at, 3 << 3 | 2, &amount)
+    at = _put_bytes(at, <bytes> _TRADE_SIDES[side])
+    at = _put(at, instant.wire, instant.length)
+    return at - out.data
+
+
+cdef Py_ssize_t _write_book_change(object change, _Buffer out, const char **numbers, _Clock clock, Instant *instant) except -1:
+    """The length of the payload; 0 where it is not plain."""
+    cdef Py_ssize_t bids = len(change.bids), levels = bids + len(change.asks)
+    cdef Number price, amount
+    cdef bint is_plain = True
+    cdef object at_text = change.timestamp, is_snapshot = change.is_snapshot
+    cdef char *at
+    out.ensure(64 + 80 * levels)
+    at = out.data
+    if PyUnicode_CheckExact(at_text) and (is_snapshot is True or is_snapshot is False):
+        clock.read(at_text, instant)
+        at[0] = 10 << 3 | 2
+        at = _put(at + 1, instant.wire, instant.length)
+        at[0] = <char> (20 << 3 & 127 | 128)
+        at[1] = 20 >> 4
+        at[2] = 1 if is_snapshot is True else 0
+        at += 3
+    else:
+        is_plain = False
+    for place in range(levels):
+        is_plain = _next_number(numbers, &price) and is_plain
+        is_plain = _next_number(numbers, &amount) and is_plain
+        if is_plain:
+            # Fields 21 and 22, of a length below 128.
+            at[0] = <char> ((0xAA if place < bids else 0xB2))
+            at[1] = 1
+            at[2] = <char> (price.length + amount.length + 4)
+            at = _put_text(at + 3, 1 << 3 | 2, &price)
+            at = _put_text(at, 2 << 3 | 2, &amount)
+    return at - out.data if is_plain else 0
+
+
+def seal_messages(messages, streams, open_stream, bytes middle):
+    """See `sealing.seal_messages`."""
+    global _batches
+    _batches += 1
+    cdef uint64_t batch = _batches
+    cdef list sealers = [], ways = [], numbers = [], columns = [], places = []
+    cdef StreamSealer sealer
+    cdef dict known
+    cdef bytes text
+    cdef const char *cursor
+    cdef Instant local, instant
+    cdef _Clock local_clock = _Clock(), clock = _Clock()
+    cdef _Buffer buffer = _Buffer()
+    cdef Py_ssize_t length
+    cdef int way, milliseconds
+    local_text = None
+
+    messages = list(messages)
+    # All numbers become text at once.
+    for message in messages:
+        kind = message.__class__
+        key_of, known = streams[kind]
+        key = key_of(message)
+        found = known.get(key, NotImplemented)
+        if found is NotImplemented:
+            found = known[key] = open_stream(message)
+        sealers.append(found)
+        way = BY_FUNCTION
+        if found is not None and (<StreamSealer?> found).payload_of is not None:
+            way = _take_numbers(message, kind, numbers)
+        ways.append(way)
+    try:
+        text = _to_json(numbers)
+    except (TypeError, ValueError, OverflowError):
+        text = b"[]"
+        ways = [BY_FUNCTION] * len(messages)
+    cursor = PyBytes_AS_STRING(text) + 1
+
+    for message, found, way in zip(messages, sealers, ways):
+        if found is None:
+            continue
+        sealer = <StreamSealer> found
+        if local_text is not message.local_timestamp:
+            local_text = message.local_timestamp
+            local_clock.read(local_text, &local)
+        if sealer.batch != batch:
+            sealer.begin(batch, columns)
+        length = 0
+        if way == TRADE:
+            length = _write_trade(message, buffer, &cursor, clock, &instant)
+        elif way == BOOK_CHANGE:
+            length = _write_book_change(message, buffer, &cursor, clock, &instant)
+        if length:
+            milliseconds = (_TIMESTAMP if instant.in_milliseconds else 0) | (_LOCAL if local.in_milliseconds else 0)
+            sealer.add(buffer.data, length, <bytes> sealer.tails[milliseconds], &local, middle)
+            places.append(sealer.place)
+        elif sealer.payload_of is not None:
+            sealer.add_payload(sealer.payload_of(message), &local, middle)
+            places.append(sealer.place)
+        else:
+            for payload in encode_book_levels(message):
+                sealer.add_payload(payload, &local, middle)
+                places.append(sealer.place)
+    return columns, places
