@@ -52,7 +52,7 @@ def make_events(count: int) -> list[Event]:
     for number in range(count):
         at = to_timestamp(1_559_347_200_000_000 + number * 137)
         trades.append(Trade(("XBTUSD", "ETHUSD")[number % 2], "bitmex", f"id-{number}", 8000.5, 1 + number % 9, "buy", at, at))
-    return encoder.encode(trades)
+    return [*encoder.encode(trades)]
 
 
 def make_plan(bus: str, keywords: Keywords, folder: Path) -> BusPlan:
@@ -151,13 +151,6 @@ def hand_over_cost(events: Sequence[Event], folder: Path) -> float:
     return asyncio.run(run())
 
 
-def bundle_cost(events: Sequence[Event]) -> float:
-    """Microseconds of the worker for each event."""
-    before = time.thread_time()
-    bundled(events)
-    return (time.thread_time() - before) / len(events) * 1e6
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bus", action="append", choices=buses(), help="one of them; may be repeated; all by default")
@@ -187,8 +180,7 @@ def main() -> None:
                 table.add(row, to_count(count), f"{size:.0f}", to_count(rate), spread(rates), f"{ratio:.2f}", verdict)
         cost_us = min(hand_over_cost(events, Path(temporary) / f"cost-{number}") for number in range(3))
     table.show()
-    bundle_us = min(bundle_cost(events) for _ in range(3))
-    print(f"\npublish() takes {cost_us:.2f} us an event of the event loop, bundling {bundle_us:.2f} us of the worker.")
+    print(f"\npublish() takes {cost_us:.2f} us an event of the event loop.")
 
 
 if __name__ == "__main__":

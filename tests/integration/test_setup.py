@@ -113,6 +113,25 @@ def test_what_is_there_is_left_alone(machine: Machine) -> None:
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("has_headers", [True, False])
+def test_a_compiler_is_one_with_headers_of_python(machine: Machine, tmp_path: Path, has_headers: bool) -> None:
+    headers = tmp_path / "include dir"
+    headers.mkdir()
+    if has_headers:
+        (headers / "Python.h").touch()
+    machine.add("cc")
+    # Asked for itself, it tells where it is; asked for its headers, where these are.
+    machine.add("python3", f'case "$2" in *sysconfig*) echo "{headers}" ;; *) echo python3 ;; esac')
+    machine.add("id", "echo 1000")
+    answer = machine.run("setup", "programs", "compiler")
+    assert answer.returncode == (0 if has_headers else 1)
+    assert has_headers or answer.stderr == (
+        "setup: this needs a C compiler and Python's headers, which only root may install: "
+        "run `apt-get install gcc libc6-dev python3-dev` as root (on Debian), then make again.\n"
+    )
+    assert machine.run("setup", "programs", "compiler", CC="another-compiler").returncode == 1
+
+
 def test_an_old_java_is_passed_over(machine: Machine, tmp_path: Path) -> None:
     chosen = tmp_path / "jvm" / "of mine"
     machine.add_java(11, machine.programs)

@@ -50,10 +50,13 @@ def test_a_disconnect_forgets_the_book() -> None:
     assert normalizer.feed(AT, update) == []
 
 
-def test_what_cannot_be_taken_names_the_exchange_and_the_time_and_keeps_what_came_before() -> None:
+@pytest.mark.parametrize("broken", [b"{broken", b"", b"{},{}", b"{}]", b"[{}", b"{},", b"{}],[{}", b'"\xff"'])
+def test_what_cannot_be_taken_names_the_exchange_and_the_time_and_keeps_what_came_before(broken: bytes) -> None:
+    """Lines are parsed together, and each has to be a message by itself."""
     normalizer = Normalizer("bitmex", ["trade"])
-    with pytest.raises(NormalizeError, match=r"bitmex message received at 2020-01-01T00:00:01.0020039Z") as caught:
-        normalizer.feed_lines([AT + b" " + trade(1.0), AT + b" {broken"])
+    later = b"2020-01-01T00:00:02.0020039Z"
+    with pytest.raises(NormalizeError, match=r"bitmex message received at 2020-01-01T00:00:02.0020039Z") as caught:
+        normalizer.feed_lines([AT + b" " + trade(1.0), later + b" " + broken, AT + b" " + trade(3.0)])
     assert len(caught.value.emitted) == 1
     assert len(normalizer.feed(AT, trade(2.0))) == 1
 

@@ -57,7 +57,9 @@ UNITS_PER_CORE = 4
 """In one commit: enough that cores are not idle while the longest unit ends, few enough that a stopped job loses little."""
 
 _INSTANT = pa.timestamp("us", "UTC")
+# Of what is handed on at once: enough that its costs vanish, or as much as may be held.
 _ROWS_IN_BATCH = 10_000
+_BYTES_IN_BATCH = 64 * 1024**2
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -220,15 +222,17 @@ async def _bundles(request: NormalizedRequest, client: HistoryClient, encoder: B
     # Disconnects are always published, asked for or not.
     replay = NormalizedReplay(request, keep_disconnects=True)
     gathered: list[Bundle] = []
-    rows = 0
+    rows = size_bytes = 0
     async with aclosing(fetch_lines(client, request, replay.segments())) as source:
         async for segment, lines in source:
             bundle = encoder.encode(replay.feed(segment, lines))
-            gathered.append(bundle)
-            rows += len(bundle)
-            if rows >= _ROWS_IN_BATCH:
+            if bundle:
+                gathered.append(bundle)
+                rows += len(bundle)
+                size_bytes += sum(portion.size_bytes for portion in bundle.portions)
+            if rows >= _ROWS_IN_BATCH or size_bytes >= _BYTES_IN_BATCH:
                 yield gathered
-                gathered, rows = [], 0
+                gathered, rows, size_bytes = [], 0, 0
     if gathered:
         yield gathered
 

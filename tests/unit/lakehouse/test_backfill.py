@@ -9,6 +9,7 @@ import pytest
 
 from tardis_machine.errors import OptionsError
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
+from tardis_machine.lakehouse import backfill
 from tardis_machine.lakehouse.backfill import fetch_unit, plan_units
 from tardis_machine.request import parse_normalized_request
 from tardis_machine.sample.history_api import SampleHistoryApi
@@ -29,6 +30,35 @@ def test_a_unit_is_a_symbol_and_a_day() -> None:
     ]
     with pytest.raises(OptionsError, match="symbols: got nothing, a backfill takes at least one symbol"):
         plan_units([parse_normalized_request({**asked, "symbols": []})])
+
+
+@pytest.mark.parametrize("bound", ["_ROWS_IN_BATCH", "_BYTES_IN_BATCH"])
+def test_a_task_holds_little_at_a_time(tmp_path: Path, bound: str) -> None:
+    span = {"from": "2020-02-01", "to": "2020-02-01T00:01:00Z"}
+    [unit] = plan_units(
+        [parse_normalized_request({"exchange": "bitmex", "symbols": ["XBTUSD"], "dataTypes": ["book_change"], **span})]
+    )
+    with (
+        SampleHistoryApi(Recording(Market(1, 0.2), disconnects_per_day=0)).serve_in_thread() as api,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        whole = [batch for _, batch in fetch_unit(unit, api_url=api.url, api_key=None, cache_dir=str(tmp_path))]
+        patch.setattr(backfill, bound, 1)
+        parts = [batch for _, batch in fetch_unit(unit, api_url=api.url, api_key=None, cache_dir=str(tmp_path))]
+    assert len(whole) == 2
+    assert len(parts) > 2
+    for name in ("event_id", "sequence", "local_ts", "position"):
+        assert [row for batch in parts for row in batch.column(name).to_pylist()][:-1] == whole[0].column(name).to_pylist()
+
+
+def test_a_task_that_finds_nothing_brings_its_ledger(tmp_path: Path) -> None:
+    span = {"from": "2020-02-01", "to": "2020-02-01T00:01:00Z"}
+    [unit] = plan_units(
+        [parse_normalized_request({"exchange": "bitmex", "symbols": ["NOTTHERE"], "dataTypes": ["trade"], **span})]
+    )
+    with SampleHistoryApi(Recording(Market(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
+        [(_, batch)] = fetch_unit(unit, api_url=api.url, api_key=None, cache_dir=str(tmp_path))
+    assert batch.column("payload_case").to_pylist() == ["session_end"]
 
 
 def test_a_task_brings_the_columns_that_its_values_have_and_its_ledger_last(tmp_path: Path) -> None:
