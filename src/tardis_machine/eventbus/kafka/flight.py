@@ -6,8 +6,10 @@ producer holds nothing any more and has not reported it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from operator import length_hint
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import add, attrgetter, itemgetter, length_hint
 from typing import TYPE_CHECKING, Any
 
 from ..contract import Event, Record, Records, Route
@@ -20,6 +22,9 @@ __all__ = ["Client", "Flight"]
 
 # Records that are handed over before the event loop gets its turn: a millisecond.
 _SLICE_RECORDS = 500
+
+_value_of = attrgetter("value")
+_topic_of, _key_of, _frame_of = map(itemgetter, range(3))  # of what is packed
 
 
 class Client:
@@ -66,6 +71,7 @@ class Flight:
         self.batch = Records.of(batch)
         self._client = client
         self._packed = _Packed(frames)
+        self._has_frames = bool(frames)
         self._handed_over = 0
         # What was refused before it was on its way, by its place in the batch.
         self._refused: dict[int, KafkaError] = {}
@@ -81,11 +87,14 @@ class Flight:
         """Gives the slice to librdkafka, which copies it."""
         from confluent_kafka import KafkaError, KafkaException
 
-        routes, events = iter(part.routes), iter(part.events)
-        produce = self._produce if part.routes[0].has_headers else self._produce_bare
+        events = iter(part.events)
+        if part.routes[0].has_headers:
+            produce: Callable[[], object] = partial(self._produce, zip(part.routes, events, strict=False))
+        else:
+            produce = partial(deque, self._bare(part.routes, events), 0)
         while True:
             try:
-                produce(routes, events)
+                produce()
             except (KafkaException, BufferError) as error:
                 said = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._QUEUE_FULL)
                 self._refused[self._handed_over - length_hint(events) - 1] = said
@@ -94,20 +103,21 @@ class Flight:
             else:
                 return
 
-    def _produce(self, routes: Iterator[Route], events: Iterator[Event]) -> None:
+    def _produce(self, records: Iterator[tuple[Route, Event]]) -> None:
         produce, packed = self._client.producer.produce, self._packed
-        for route, event in zip(routes, events, strict=True):
+        for route, event in records:
             topic, key, frame, headers, place = packed[route]
             headers[place] = ("eventId", event.event_id.hex())
             # By position, which is faster: partition, two names of a callback and a timestamp are left as they are.
             produce(topic, frame + event.value if frame else event.value, key, -1, None, None, 0, headers)
 
-    def _produce_bare(self, routes: Iterator[Route], events: Iterator[Event]) -> None:
-        # `produce_batch` is no faster: it looks each field of each record up by name.
-        produce, packed = self._client.producer.produce, self._packed
-        for route, event in zip(routes, events, strict=True):
-            topic, key, frame, _, _ = packed[route]
-            produce(topic, frame + event.value if frame else event.value, key)
+    def _bare(self, routes: Sequence[Route], events: Iterator[Event]) -> Iterator[None]:
+        # One call after another, with no step of Python between them. `produce_batch` looks each field of each record up by name.
+        ready = [*map(self._packed.__getitem__, routes)]
+        values = map(_value_of, events)
+        if self._has_frames:
+            values = map(add, map(_frame_of, ready), values)
+        return map(self._client.producer.produce, map(_topic_of, ready), values, map(_key_of, ready))
 
     @property
     def has_failures(self) -> bool:
