@@ -71,7 +71,7 @@ OPTIONS = (
     _option("topic-partitions", "Partitions of topics that are made", parse=integer(1)),
     _option("topic-replication", "Replicas of topics that are made", parse=integer(1)),
     _option("option", "Any other setting of librdkafka", parse=pairs("="), repeated=True),
-    *common_bus_options("kafka", destination="topic", max_batch_size=50_000, max_batch_delay_ms=20),
+    *common_bus_options("kafka", destination="topic", max_batch_size=50_000, max_batch_delay_ms=50),
 )
 REQUIRED = ("kafka-brokers", "kafka-topic")
 
