@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -73,6 +74,23 @@ def test_what_a_call_took_whose_answer_never_came_is_waited_for(
     assert take_and_forget(source, 3, hidden_s=6) == 3
     assert receiver(source, tmp_path / "landing").drain() == 5
     assert digests(landed(tmp_path / "landing")) == digests(source.values)
+    assert left_in_queue(source) == 0
+
+
+def test_messages_that_come_again_just_before_they_are_counted_are_not_left(
+    source: SourceUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = Receiver._count
+
+    async def count_late(self: Receiver, queue: str) -> int:
+        await asyncio.sleep(max(0.0, visible_at - time.monotonic()))
+        return await count(self, queue)
+
+    monkeypatch.setattr(Receiver, "_count", count_late)
+    source.publish(5)
+    assert take_and_forget(source, 3, hidden_s=10) == 3
+    visible_at = time.monotonic() + 11
+    assert receiver(source, tmp_path / "landing").drain() == 5
     assert left_in_queue(source) == 0
 
 

@@ -43,7 +43,7 @@ FILE_AGE_S = 2.0
 _CALLS_AT_ONCE = 8
 _POLL_S = 1
 _VISIBILITY_S = 120
-_HIDDEN = "ApproximateNumberOfMessagesNotVisible"
+_COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 _HIDDEN_S = _VISIBILITY_S + 30
 """How long messages that nobody sees are waited for."""
 _EMPTY_ROUNDS = 2
@@ -126,7 +126,7 @@ class Receiver(AbstractContextManager["Receiver"]):
     async def _drain(self) -> int:
         taken = empty = 0
         deadline = time.monotonic() + _HIDDEN_S
-        while empty < _EMPTY_ROUNDS or await self._has_hidden(deadline):
+        while empty < _EMPTY_ROUNDS or await self._has_more(deadline):
             landed = await self._land_patiently()
             if landed:
                 taken, empty, deadline = taken + landed, 0, time.monotonic() + _HIDDEN_S
@@ -135,19 +135,19 @@ class Receiver(AbstractContextManager["Receiver"]):
         await self._client.close()
         return taken
 
-    async def _has_hidden(self, deadline: float) -> bool:
-        """Whether there are messages that come again: a call took them, and its answer never came."""
-        hidden = sum([await patiently("sqs", partial(self._count_hidden, queue), self._client.close) for queue in self._queues])
-        if hidden and time.monotonic() >= deadline:
-            _log.warning("messages are held by another receiver, and are not waited for", bus="sqs", messages=hidden)
-        return hidden > 0 and time.monotonic() < deadline
+    async def _has_more(self, deadline: float) -> bool:
+        """Whether there are messages that come again: a call took them, and its answer never came; or that have just done so."""
+        left = sum([await patiently("sqs", partial(self._count, queue), self._client.close) for queue in self._queues])
+        if left and time.monotonic() >= deadline:
+            _log.warning("messages are held by another receiver, and are not waited for", bus="sqs", messages=left)
+        return left > 0 and time.monotonic() < deadline
 
-    async def _count_hidden(self, queue: str) -> int:
+    async def _count(self, queue: str) -> int:
         await self._client.open()
         doing = f"count the messages of the SQS queue {queue}"
-        answer = await self._client.call("get_queue_attributes", doing, QueueUrl=queue, AttributeNames=[_HIDDEN])
+        answer = await self._client.call("get_queue_attributes", doing, QueueUrl=queue, AttributeNames=_COUNTS)
         if not isinstance(answer, Problem):
-            return int(answer.get("Attributes", {}).get(_HIDDEN, 0))
+            return sum(int(answer.get("Attributes", {}).get(name, 0)) for name in _COUNTS)
         error = answer.at_send()
         if isinstance(error, TransientDeliveryError):
             raise error
