@@ -9,10 +9,11 @@ Invariant: a file that is reported is whole, and lies where the report says.
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
+from ..errors import LakeError
 from .tables import Table
 
 __all__ = ["LANDED_DDL", "LandedFile", "ToRows", "land", "landed_files"]
@@ -97,16 +99,26 @@ class _File:
             return
         rows = pa.Table.from_batches(self.held)
         self.held.clear()
-        if self.writer is None:
-            self._open(rows.schema)
-        assert self.writer is not None
-        self.writer.write_table(rows, row_group_size=rows.num_rows)
+        with self._writing():
+            if self.writer is None:
+                self._open(rows.schema)
+            assert self.writer is not None
+            self.writer.write_table(rows, row_group_size=rows.num_rows)
         self.rows += rows.num_rows
         for name in self.table.skip_by or ():
             self._widen(name, _range_us(rows.column(name)))
         if "broker_timestamp" in rows.schema.names:
             found = _range_us(rows.column("broker_timestamp"))
             self.newest_us = max(filter(None, (self.newest_us, found and found[1])), default=None)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A disk that is full, or of no use, is said as one sentence."""
+        try:
+            yield
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise LakeError(f"--lake: files can't be written to {self.folder}: {why}") from error
 
     def _open(self, schema: pa.Schema) -> None:
         inside = "/".join(f"{name}={_folder_name(value)}" for name, value in self.partition.items())
@@ -136,7 +148,8 @@ class _File:
     def close(self) -> LandedFile:
         """Finishes it."""
         assert self.writer is not None
-        self.writer.close()
+        with self._writing():
+            self.writer.close()
         size = Path(self.folder, self.path).stat().st_size
         return LandedFile(self.table.name, self.path, self.partition, self.rows, size, self.ranges, self.newest_us)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -114,6 +116,18 @@ def test_a_task_that_fails_leaves_nothing(lake: Lake, monkeypatch: pytest.Monkey
     with pytest.raises(ValueError, match="broken"):
         list(land(failing, {TABLE.name: lake.path(TABLE)}, ()))
     assert list(Path(lake.path(TABLE)).rglob("*.parquet")) == []
+
+
+def test_a_disk_that_takes_no_more_is_said_and_left_as_it_was(lake: Lake) -> None:
+    large = rows((0, "a")).set_column(3, "event_id", pa.array([os.urandom(100_000)], pa.binary()))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(LakeError, match=r"^--lake: files can't be written to .*a lake/silver/things: File too large$"):
+            [*land(lambda _: iter([(TABLE, large)]), {TABLE.name: lake.path(TABLE)}, ())]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not [*Path(lake.path(TABLE)).rglob("*.parquet")]
 
 
 def test_a_step_is_committed_once_by_whoever_comes_first(lake: Lake) -> None:
