@@ -77,6 +77,7 @@ crash: setup ## kills the lake's ingest job again and again, and compares the ta
 clean: ## removes all that was made or fetched
 	@rm -rf .venv .tools .demo .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src -name '*.so' -delete
 
 all-programs:
 	@scripts/setup programs compiler java node redis $(call maven-for,$(SPARK) $(BROKERS))

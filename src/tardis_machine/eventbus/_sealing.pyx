@@ -15,7 +15,8 @@ from libc.string cimport memcmp, memcpy
 from xxhash import xxh3_128_digest
 
 from ..messages import BookChange, Trade, to_json
-from .payloads import LOCAL_BIT, SIDES, TIMESTAMP_BIT, encode_book_levels
+from .payloads import LOCAL_BIT, TIMESTAMP_BIT, TRADE_SIDES, encode_book_levels
+from .sealing import MILLISECOND_FIELDS, NULL_FIELDS_TAG
 from .wire import delimited, encode_timestamp, tag, to_instant, varint
 
 cdef extern from "Python.h":
@@ -29,11 +30,10 @@ __all__ = ["Series", "StreamSealer", "seal_messages"]
 cdef:
     int _LOCAL = LOCAL_BIT
     int _TIMESTAMP = TIMESTAMP_BIT
-    list _MILLISECOND_FIELDS = [b"", *(tag(21, is_varint=True) + varint(bits) for bits in range(1, 16))]
-    bytes _NULL_FIELDS_TAG = tag(20)
-    # From a trade's side to the start of its timestamp.
-    dict _TRADE_SIDES = {name: tag(4, is_varint=True) + varint(value) + tag(10) for name, value in SIDES.items()}
-    tuple _SIDES = tuple(SIDES)
+    list _MILLISECOND_FIELDS = MILLISECOND_FIELDS
+    bytes _NULL_FIELDS_TAG = NULL_FIELDS_TAG
+    dict _TRADE_SIDES = TRADE_SIDES
+    tuple _SIDES = tuple(TRADE_SIDES)
     object _Trade = Trade
     object _BookChange = BookChange
     object _to_json = to_json

@@ -39,6 +39,7 @@ __all__ = [
     "SECOND_BIT",
     "SIDES",
     "TIMESTAMP_BIT",
+    "TRADE_SIDES",
     "Payload",
     "encode_book_levels",
 ]
@@ -313,7 +314,8 @@ _encode_any_trade = _encoder_of(
     )
 )
 _ID_HEADS, _PRICE_HEADS, _AMOUNT_HEADS = map(heads, (1, 2, 3))
-_TRADE_SIDES = {name: tag(4, is_varint=True) + varint(value) + tag(10) for name, value in SIDES.items()}
+TRADE_SIDES = {name: tag(4, is_varint=True) + varint(value) + tag(10) for name, value in SIDES.items()}
+"""From a trade's side to the start of its timestamp."""
 
 
 def _encode_trade(trade: Trade) -> Payload:
@@ -330,7 +332,7 @@ def _encode_trade(trade: Trade) -> Payload:
                 price,
                 _AMOUNT_HEADS[len(amount)],
                 amount,
-                _TRADE_SIDES[trade.side],
+                TRADE_SIDES[trade.side],
                 timestamp,
             )
         )

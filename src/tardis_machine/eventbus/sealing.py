@@ -18,7 +18,7 @@ from .contract import Stream
 from .payloads import LOCAL_BIT, Payload, encode_book_levels
 from .wire import Instant, delimited, encode_timestamp, heads, tag, to_instant, varint
 
-__all__ = ["Columns", "Series", "StreamSealer", "StreamsOfType", "seal_messages"]
+__all__ = ["MILLISECOND_FIELDS", "NULL_FIELDS_TAG", "Columns", "Series", "StreamSealer", "StreamsOfType", "seal_messages"]
 
 Row: TypeAlias = tuple[bytes, bytes, int, int]
 """An event but for its stream: id, value, sequence, local time."""
@@ -27,8 +27,9 @@ Columns: TypeAlias = tuple[Stream, Sequence[bytes], Sequence[bytes], Sequence[in
 
 _SHORT_SEQUENCES = [tag(8, is_varint=True) + bytes((n,)) for n in range(128)]
 _SEQUENCE_STARTS = [tag(8, is_varint=True) + bytes((n | 128,)) for n in range(128)]
-_NULL_FIELDS_TAG = tag(20)
-_MILLISECOND_FIELDS = [b"", *(tag(21, is_varint=True) + varint(bits) for bits in range(1, 16))]
+NULL_FIELDS_TAG = tag(20)
+MILLISECOND_FIELDS = [b"", *(tag(21, is_varint=True) + varint(bits) for bits in range(1, 16))]
+"""By the bits of the timestamps that print in milliseconds."""
 
 
 class Series:
@@ -102,7 +103,7 @@ class StreamSealer:
         # Up to the value of local_ts.
         self._head = head
         self._meta = meta
-        self._tails = [meta + field for field in _MILLISECOND_FIELDS]
+        self._tails = [meta + field for field in MILLISECOND_FIELDS]
         self._payload_number = payload_number
         self._payload_heads = heads(payload_number)
 
@@ -122,8 +123,8 @@ class StreamSealer:
         return event_id, b"".join(parts), sequence, local_us
 
     def _tail_with(self, nulls: Sequence[str], milliseconds: int) -> bytes:
-        names = b"".join([_NULL_FIELDS_TAG + delimited(name.encode()) for name in nulls])
-        return self._meta + names + _MILLISECOND_FIELDS[milliseconds]
+        names = b"".join([NULL_FIELDS_TAG + delimited(name.encode()) for name in nulls])
+        return self._meta + names + MILLISECOND_FIELDS[milliseconds]
 
 
 StreamsOfType: TypeAlias = tuple[Callable[[Any], Any], dict[Any, StreamSealer | None]]
