@@ -91,8 +91,15 @@ class Normalizer:
     def feed_lines(self, lines: Sequence[bytes]) -> list[Message]:
         """The normalized messages of recorded lines; an empty line is a lost connection."""
         out: list[Message] = []
+        unread = tuple(mapper.unread for mapper in self._mappers or () if mapper.unread)
+        if unread and lines and b"" not in lines:
+            last = _clock(lines[-1])
+            lines = [line for line in lines if not line.startswith(unread, 29)]
+        else:
+            last = None
         for start in range(0, len(lines), _LINES_DECODED):
             self.feed_decoded(decode_lines(lines[start : start + _LINES_DECODED], self._exchange.decode), out)
+        self._last = last or self._last
         return out
 
     @property

@@ -31,7 +31,7 @@ from .messages import Disconnect, Message
 from .normalizer import Normalizer, symbol_filter
 from .request import NormalizedRequest, RawRequest, parse_normalized_request, parse_raw_request
 
-__all__ = ["LINES_IN_BATCH", "NormalizedReplay", "RawReplay", "Segment", "fetch_lines", "replay", "replay_normalized"]
+__all__ = ["LINES_IN_BATCH", "NormalizedReplay", "RawReplay", "Segment", "batches", "fetch_lines", "replay", "replay_normalized"]
 
 # Large enough that a batch's costs vanish, small enough that the event loop is not held up.
 LINES_IN_BATCH = 1_000
@@ -139,10 +139,10 @@ def _are_all_of(messages: list[Message], symbols: frozenset[str]) -> bool:
         return False
 
 
-def batches(lines: list[bytes]) -> Iterator[list[bytes]]:
-    """A slice's lines in batches of the size that runs fastest."""
-    for start in range(0, len(lines), LINES_IN_BATCH):
-        yield lines[start : start + LINES_IN_BATCH]
+def batches(lines: list[bytes], size: int = LINES_IN_BATCH) -> Iterator[list[bytes]]:
+    """A slice's lines in batches."""
+    for start in range(0, len(lines), size):
+        yield lines[start : start + size]
 
 
 async def fetch_slices(

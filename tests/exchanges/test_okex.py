@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tardis_machine.errors import OptionsError
+from tardis_machine.errors import NormalizeError, OptionsError
 from tardis_machine.exchanges import EXCHANGES
 from tardis_machine.exchanges._parsing import parse_date_us
 from tardis_machine.filters import Filter
-from tardis_machine.messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
+from tardis_machine.messages import UNSET, BookChange, BookTicker, DerivativeTicker, Disconnect, Liquidation, Trade, to_json
 from tardis_machine.normalizer import Normalizer
 from tests.exchanges.feeding import LOCAL, book, normalize, summary
 
@@ -46,6 +46,23 @@ def test_the_date_says_which_book_is_read(date: str, channels: list[str]) -> Non
     }
     read = [name for name, message in recorded.items() if normalize("okex", "book_change", message, at=date)]
     assert read == channels[-1:]
+
+
+def test_changes_that_nobody_reads_are_passed_over_but_for_their_time() -> None:
+    data = {"instrument_id": "ETH-USDT", "timestamp": TIME, **LEVELS}
+    clocks = [f"2020-02-01T00:00:0{second}.1234567Z" for second in range(5)]
+    tables = ["spot/depth_l2_tbt", "spot/depth", "spot/depth_l2_tbt", "spot/depth", "spot/depth_l2_tbt"]
+    lines = [f"{clock} ".encode() + to_json(v3(table, data)) for clock, table in zip(clocks, tables, strict=True)]
+    normalizer = Normalizer("okex", ["trade", "book_change"], parse_date_us("2020-02-01"), with_disconnects=True)
+    changes = normalizer.feed_lines(lines)
+    assert [change.local_timestamp for change in changes] == [clocks[at][:26] + "Z" for at in (1, 3)]
+    # What is cut off is parsed where it is read, and only there.
+    assert normalizer.feed_lines([lines[0][:60]]) == []
+    assert normalizer.disconnect() == [Disconnect("okex", clocks[0][:26] + "Z")]
+    with pytest.raises(NormalizeError, match=clocks[0]):
+        Normalizer("okex", ["book_change"], parse_date_us("2020-04-10")).feed_lines([lines[0][:60]])
+    # With a lost connection among them all are looked at.
+    assert len(normalizer.feed_lines([*lines, b"", *lines])) == 5
 
 
 def test_an_update_without_levels_or_a_time_is_none() -> None:

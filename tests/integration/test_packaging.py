@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from tardis_machine._version import __version__
 
 ROOT = Path(__file__).parents[2]
-COMPILED = f"eventbus/_sealing{sysconfig.get_config_var('EXT_SUFFIX')}"
+COMPILED = {f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}" for name in ("eventbus/_sealing", "exchanges/_parsing_compiled")}
 DATA = {"py.typed", "generated/normalized_event.binpb", "lakehouse/log4j2.properties"}
 OPTIONAL = ["aiobotocore", "confluent_kafka", "delta", "hiredis", "matplotlib", "nats", "pandas", "pyarrow", "pyspark", "redis"]
 
@@ -68,7 +68,7 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(built: Path) -> None:
         names = set(archive.namelist())
         metadata = message_from_bytes(archive.read(f"tardis_machine-{__version__}.dist-info/METADATA"))
     inside = {name.removeprefix("tardis_machine/") for name in names if name.startswith("tardis_machine/")}
-    assert inside == sources() | DATA | {COMPILED}
+    assert inside == sources() | DATA | COMPILED
     assert wheel_in(built).name.endswith(f"{sysconfig.get_platform().replace('-', '_').replace('.', '_')}.whl")
     assert {name.partition("/")[0] for name in names} == {"tardis_machine", f"tardis_machine-{__version__}.dist-info"}
     assert metadata["Version"] == __version__
@@ -86,11 +86,14 @@ def test_without_a_compiler_the_wheel_is_pure_and_whole(built: Path, tmp_path: P
         inside = {name.removeprefix("tardis_machine/") for name in archive.namelist() if name.startswith("tardis_machine/")}
         archive.extractall(tmp_path / "installed")
     assert inside == sources() | DATA
-    assert ("is not compiled, so that Python alone encodes events" in said) == ("CC" in environ)
-    code = "from tardis_machine.eventbus.encoding import sealing; print(sealing.__name__)"
+    assert ("are not compiled, so that Python alone does their work" in said) == ("CC" in environ)
+    code = (
+        "from tardis_machine.eventbus.encoding import sealing; from tardis_machine.exchanges._parsing import to_number;"
+        "print(sealing.__name__, to_number.__module__)"
+    )
     path = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     answer = subprocess.run([sys.executable, "-c", code], env=path, capture_output=True, text=True, check=True, timeout=60)
-    assert answer.stdout == "tardis_machine.eventbus.sealing\n"
+    assert answer.stdout == "tardis_machine.eventbus.sealing tardis_machine.exchanges._parsing\n"
 
 
 def test_where_it_must_be_compiled_a_missing_compiler_fails_the_build(built: Path, tmp_path: Path) -> None:

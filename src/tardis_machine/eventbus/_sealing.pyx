@@ -9,12 +9,17 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.float cimport PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_Compare
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from types import MemberDescriptorType
+
 from xxhash import xxh3_128_digest
 
-from ..messages import BookChange, Trade, to_json
+from ..messages import BookChange, BookLevel, Trade, to_json
+from .bundle import Portion
 from .payloads import LOCAL_BIT, TIMESTAMP_BIT, TRADE_SIDES, encode_book_levels
 from .sealing import MILLISECOND_FIELDS, NULL_FIELDS_TAG
 from .wire import delimited, encode_timestamp, tag, to_instant, varint
@@ -24,6 +29,13 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object)
     void *PyUnicode_DATA(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
+
+cdef extern from "structmember.h":
+    ctypedef struct PyMemberDef:
+        pass
+    ctypedef struct PyMemberDescrObject:
+        PyMemberDef *d_member
+    object PyMember_GetOne(const char *, PyMemberDef *)
 
 __all__ = ["Series", "StreamSealer", "seal_messages"]
 
@@ -36,9 +48,46 @@ cdef:
     tuple _SIDES = tuple(TRADE_SIDES)
     object _Trade = Trade
     object _BookChange = BookChange
+    object _BookLevel = BookLevel
+    object _Portion = Portion
     object _to_json = to_json
     object _digest = xxh3_128_digest
     object _to_instant = to_instant
+
+
+# --- fields ------------------------------------------------------------------------------------------------------------------
+
+
+cdef PyMemberDef *_field(object kind, str name) except NULL:
+    """Where objects of a kind have a field: looked up once, not for each of them."""
+    descriptor = kind.__dict__[name]
+    if not isinstance(descriptor, MemberDescriptorType):
+        raise TypeError(f"{kind.__name__}.{name} is no field")
+    return (<PyMemberDescrObject *> <PyObject *> descriptor).d_member
+
+
+cdef inline object _get(object owner, PyMemberDef *field):
+    return PyMember_GetOne(<const char *> <PyObject *> owner, field)
+
+
+cdef:
+    PyMemberDef *_PRICE = _field(BookLevel, "price")
+    PyMemberDef *_AMOUNT = _field(BookLevel, "amount")
+    PyMemberDef *_TRADE_EXCHANGE = _field(Trade, "exchange")
+    PyMemberDef *_TRADE_SYMBOL = _field(Trade, "symbol")
+    PyMemberDef *_TRADE_LOCAL = _field(Trade, "local_timestamp")
+    PyMemberDef *_TRADE_TIME = _field(Trade, "timestamp")
+    PyMemberDef *_TRADE_ID = _field(Trade, "id")
+    PyMemberDef *_TRADE_PRICE = _field(Trade, "price")
+    PyMemberDef *_TRADE_AMOUNT = _field(Trade, "amount")
+    PyMemberDef *_TRADE_SIDE = _field(Trade, "side")
+    PyMemberDef *_CHANGE_EXCHANGE = _field(BookChange, "exchange")
+    PyMemberDef *_CHANGE_SYMBOL = _field(BookChange, "symbol")
+    PyMemberDef *_CHANGE_LOCAL = _field(BookChange, "local_timestamp")
+    PyMemberDef *_CHANGE_TIME = _field(BookChange, "timestamp")
+    PyMemberDef *_CHANGE_BIDS = _field(BookChange, "bids")
+    PyMemberDef *_CHANGE_ASKS = _field(BookChange, "asks")
+    PyMemberDef *_CHANGE_IS_SNAPSHOT = _field(BookChange, "is_snapshot")
 
 
 # --- bytes -------------------------------------------------------------------------------------------------------------------
@@ -60,6 +109,15 @@ cdef inline char *_put(char *at, const char *data, Py_ssize_t length) noexcept:
 
 cdef inline char *_put_bytes(char *at, bytes data) noexcept:
     return _put(at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef inline uint64_t _number_at(const char *at) noexcept:
+    """Eight bytes, the highest first."""
+    cdef uint64_t number = 0
+    cdef int place
+    for place in range(8):
+        number = number << 8 | <unsigned char> at[place]
+    return number
 
 
 cdef class _Buffer:
@@ -110,7 +168,7 @@ cdef class _Clock:
         cdef const char *data
         cdef Py_ssize_t length
         cdef int64_t fraction = 0
-        cdef int digits, digit
+        cdef int digits, digit, place
         cdef char *end
         if self.knows and PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text):
             data = <const char *> PyUnicode_DATA(text)
@@ -211,10 +269,12 @@ cdef class StreamSealer:
     cdef Series series
     cdef bytes head, meta, payload_tag
     cdef list tails
-    # Of the batch at hand: its number, the place of this stream in it, and what is to become columns.
+    # Of the batch at hand: its number, the place of this stream in it, and what is to become its portion.
     cdef uint64_t batch
     cdef object place
     cdef list event_ids, values, sequences, times
+    cdef uint64_t digest_high, digest_low
+    cdef Py_ssize_t size, largest
 
     def __init__(self, stream, Series series, payload_number, bytes head, bytes meta, payload_of):
         self.stream = stream
@@ -229,17 +289,28 @@ cdef class StreamSealer:
         """See `sealing.StreamSealer`."""
         cdef Instant instant
         _set(&instant, local[0], local[1], local[2])
-        self.begin(0, [])
+        self.begin(0, 0)
         self.add_payload(payload, &instant, middle)
         return self.event_ids[0], self.values[0], self.sequences[0], self.times[0]
 
-    cdef int begin(self, uint64_t batch, list columns) except -1:
+    cdef int begin(self, uint64_t batch, Py_ssize_t place) except -1:
         """The first event of a batch."""
         self.batch = batch
-        self.place = len(columns)
+        self.place = place
         self.event_ids, self.values, self.sequences, self.times = [], [], [], []
-        columns.append((self.stream, self.event_ids, self.values, self.sequences, self.times))
+        self.digest_high = self.digest_low = 0
+        self.size = self.largest = 0
         return 0
+
+    cdef object end(self):
+        """What the batch has of this stream."""
+        cdef bytes digest = PyBytes_FromStringAndSize(NULL, 16)
+        cdef char *at = PyBytes_AS_STRING(digest)
+        cdef int place
+        for place in range(8):
+            at[place] = <char> (self.digest_high >> (56 - 8 * place))
+            at[8 + place] = <char> (self.digest_low >> (56 - 8 * place))
+        return _Portion(self.event_ids, self.values, self.sequences, self.times, digest, self.size, self.largest)
 
     cdef int add_payload(self, tuple payload, Instant *local, bytes middle) except -1:
         cdef bytes body = payload[0]
@@ -257,16 +328,18 @@ cdef class StreamSealer:
         cdef char sequence_field[16]
         cdef char length_field[16]
         cdef Py_ssize_t sequence_length, length_length
+        cdef uint64_t low
+        cdef Py_ssize_t size
         cdef bytes value
         cdef char *at
         sequence_field[0] = 8 << 3
         sequence_length = _put_varint(sequence_field + 1, sequence) - sequence_field
         length_length = _put_varint(length_field, length) - length_field
-        value = PyBytes_FromStringAndSize(
-            NULL,
+        size = (
             PyBytes_GET_SIZE(self.head) + local.length + PyBytes_GET_SIZE(middle) + 16 + sequence_length
-            + PyBytes_GET_SIZE(tail) + PyBytes_GET_SIZE(self.payload_tag) + length_length + length,
+            + PyBytes_GET_SIZE(tail) + PyBytes_GET_SIZE(self.payload_tag) + length_length + length
         )
+        value = PyBytes_FromStringAndSize(NULL, size)
         at = _put_bytes(PyBytes_AS_STRING(value), self.head)
         at = _put(at, local.wire, local.length)
         at = _put_bytes(at, middle)
@@ -277,6 +350,13 @@ cdef class StreamSealer:
         at = _put(at, length_field, length_length)
         _put(at, body, length)
         series.next_sequence = sequence + 1
+        # As `digest_of`: their sum as numbers of 128 bits.
+        low = self.digest_low
+        self.digest_low += _number_at(PyBytes_AS_STRING(event_id) + 8)
+        self.digest_high += _number_at(PyBytes_AS_STRING(event_id)) + (self.digest_low < low)
+        self.size += size
+        if size > self.largest:
+            self.largest = size
         self.event_ids.append(event_id)
         self.values.append(value)
         self.sequences.append(sequence)
@@ -300,9 +380,9 @@ cdef inline bint _is_number(object value) noexcept:
 cdef bint _take_levels(object levels, list numbers) except -1:
     """Whether all are plain; their prices and amounts."""
     for level in levels:
-        if level is None:
+        if level.__class__ is not _BookLevel:
             return False
-        price, amount = level.price, level.amount
+        price, amount = _get(level, _PRICE), _get(level, _AMOUNT)
         if not (_is_number(price) and _is_number(amount)):
             return False
         numbers.append(price)
@@ -314,13 +394,13 @@ cdef int _take_numbers(object message, object kind, list numbers) except -1:
     """How the message is to be written; its numbers where that is here."""
     cdef Py_ssize_t before = len(numbers)
     if kind is _Trade:
-        price, amount = message.price, message.amount
+        price, amount = _get(message, _TRADE_PRICE), _get(message, _TRADE_AMOUNT)
         if _is_number(price) and _is_number(amount):
             numbers.append(price)
             numbers.append(amount)
             return TRADE
     elif kind is _BookChange:
-        if _take_levels(message.bids, numbers) and _take_levels(message.asks, numbers):
+        if _take_levels(_get(message, _CHANGE_BIDS), numbers) and _take_levels(_get(message, _CHANGE_ASKS), numbers):
             return BOOK_CHANGE
         del numbers[before:]
     return BY_FUNCTION
@@ -356,7 +436,7 @@ cdef Py_ssize_t _write_trade(object trade, _Buffer out, const char **numbers, _C
     cdef Number price, amount
     cdef bint is_plain = _next_number(numbers, &price)
     is_plain = _next_number(numbers, &amount) and is_plain
-    cdef object trade_id = trade.id, at_text = trade.timestamp, side = trade.side
+    cdef object trade_id = _get(trade, _TRADE_ID), at_text = _get(trade, _TRADE_TIME), side = _get(trade, _TRADE_SIDE)
     cdef Py_ssize_t id_length
     cdef char *at
     if not is_plain or side not in _SIDES or not PyUnicode_CheckExact(at_text):
@@ -379,10 +459,11 @@ cdef Py_ssize_t _write_trade(object trade, _Buffer out, const char **numbers, _C
 
 cdef Py_ssize_t _write_book_change(object change, _Buffer out, const char **numbers, _Clock clock, Instant *instant) except -1:
     """The length of the payload; 0 where it is not plain."""
-    cdef Py_ssize_t bids = len(change.bids), levels = bids + len(change.asks)
+    cdef Py_ssize_t bids = len(_get(change, _CHANGE_BIDS)), levels = bids + len(_get(change, _CHANGE_ASKS))
     cdef Number price, amount
     cdef bint is_plain = True
-    cdef object at_text = change.timestamp, is_snapshot = change.is_snapshot
+    cdef object at_text = _get(change, _CHANGE_TIME), is_snapshot = _get(change, _CHANGE_IS_SNAPSHOT)
+    cdef Py_ssize_t place
     cdef char *at
     out.ensure(64 + 80 * levels)
     at = out.data
@@ -409,14 +490,56 @@ cdef Py_ssize_t _write_book_change(object change, _Buffer out, const char **numb
     return at - out.data if is_plain else 0
 
 
-def seal_messages(messages, streams, open_stream, bytes middle):
+cdef class _Finder:
+    """The sealers of messages. Most messages are of the stream that the one before them of their kind was of."""
+
+    cdef dict streams
+    cdef object open_stream
+    cdef object trade_exchange, trade_symbol, trades
+    cdef object change_exchange, change_symbol, changes
+
+    def __cinit__(self, dict streams, open_stream):
+        self.streams = streams
+        self.open_stream = open_stream
+
+    cdef object find(self, object message, object kind):
+        """None where such messages are left out."""
+        if kind is _Trade:
+            exchange, symbol = _get(message, _TRADE_EXCHANGE), _get(message, _TRADE_SYMBOL)
+            if not _is_same(exchange, self.trade_exchange) or not _is_same(symbol, self.trade_symbol):
+                self.trades = self.look_up(message, kind)
+                self.trade_exchange, self.trade_symbol = exchange, symbol
+            return self.trades
+        if kind is _BookChange:
+            exchange, symbol = _get(message, _CHANGE_EXCHANGE), _get(message, _CHANGE_SYMBOL)
+            if not _is_same(exchange, self.change_exchange) or not _is_same(symbol, self.change_symbol):
+                self.changes = self.look_up(message, kind)
+                self.change_exchange, self.change_symbol = exchange, symbol
+            return self.changes
+        return self.look_up(message, kind)
+
+    cdef object look_up(self, object message, object kind):
+        cdef dict known
+        key_of, known = self.streams[kind]
+        key = key_of(message)
+        found = known.get(key, NotImplemented)
+        if found is NotImplemented:
+            found = known[key] = self.open_stream(message)
+        return found
+
+
+cdef inline bint _is_same(object text, object other):
+    return text is other or (PyUnicode_CheckExact(text) and PyUnicode_CheckExact(other) and PyUnicode_Compare(text, other) == 0)
+
+
+def seal_messages(messages, dict streams, open_stream, bytes middle):
     """See `sealing.seal_messages`."""
     global _batches
     _batches += 1
     cdef uint64_t batch = _batches
-    cdef list sealers = [], ways = [], numbers = [], columns = [], places = []
+    cdef list given = list(messages), sealers = [], ways = [], numbers = [], begun = [], places = []
+    cdef _Finder finder = _Finder(streams, open_stream)
     cdef StreamSealer sealer
-    cdef dict known
     cdef bytes text
     cdef const char *cursor
     cdef Instant local, instant
@@ -424,17 +547,12 @@ def seal_messages(messages, streams, open_stream, bytes middle):
     cdef _Buffer buffer = _Buffer()
     cdef Py_ssize_t length
     cdef int way, milliseconds
-    local_text = None
+    cdef object local_text = None, text_of_local
 
-    messages = list(messages)
     # All numbers become text at once.
-    for message in messages:
+    for message in given:
         kind = message.__class__
-        key_of, known = streams[kind]
-        key = key_of(message)
-        found = known.get(key, NotImplemented)
-        if found is NotImplemented:
-            found = known[key] = open_stream(message)
+        found = finder.find(message, kind)
         sealers.append(found)
         way = BY_FUNCTION
         if found is not None and (<StreamSealer?> found).payload_of is not None:
@@ -444,18 +562,25 @@ def seal_messages(messages, streams, open_stream, bytes middle):
         text = _to_json(numbers)
     except (TypeError, ValueError, OverflowError):
         text = b"[]"
-        ways = [BY_FUNCTION] * len(messages)
+        ways = [BY_FUNCTION] * len(given)
     cursor = PyBytes_AS_STRING(text) + 1
 
-    for message, found, way in zip(messages, sealers, ways):
+    for message, found, way in zip(given, sealers, ways):
         if found is None:
             continue
         sealer = <StreamSealer> found
-        if local_text is not message.local_timestamp:
-            local_text = message.local_timestamp
+        if way == TRADE:
+            text_of_local = _get(message, _TRADE_LOCAL)
+        elif way == BOOK_CHANGE:
+            text_of_local = _get(message, _CHANGE_LOCAL)
+        else:
+            text_of_local = message.local_timestamp
+        if local_text is not text_of_local:
+            local_text = text_of_local
             local_clock.read(local_text, &local)
         if sealer.batch != batch:
-            sealer.begin(batch, columns)
+            sealer.begin(batch, len(begun))
+            begun.append(sealer)
         length = 0
         if way == TRADE:
             length = _write_trade(message, buffer, &cursor, clock, &instant)
@@ -472,4 +597,4 @@ def seal_messages(messages, streams, open_stream, bytes middle):
             for payload in encode_book_levels(message):
                 sealer.add_payload(payload, &local, middle)
                 places.append(sealer.place)
-    return columns, places
+    return [(<StreamSealer> found).stream for found in begun], [(<StreamSealer> found).end() for found in begun], places

@@ -8,17 +8,14 @@ Invariant: it says nothing of its events that could not be found out from them a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from .contract import Event, Stream
 from .ledger import Share, digest_of
-
-if TYPE_CHECKING:
-    from .sealing import Columns
 
 __all__ = ["Bundle", "Portion"]
 
@@ -67,15 +64,6 @@ class Bundle(Sequence[Event]):
         # Of each event, which stream it is of.
         self.places = places
         self._events = events
-
-    @classmethod
-    def of_columns(cls, columns: Iterable[Columns], places: Sequence[int]) -> Bundle:
-        """As they are sealed."""
-        streams, portions = [], []
-        for stream, event_ids, values, sequences, local_ts_us in columns:
-            streams.append(stream)
-            portions.append(Portion.of(event_ids, values, sequences, local_ts_us))
-        return cls(streams, portions, places)
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Bundle:

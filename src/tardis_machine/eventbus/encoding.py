@@ -101,7 +101,7 @@ class BronzeEncoder:
 
     def encode(self, messages: Sequence[Message]) -> Bundle:
         """The messages' events, one each; with `book_changes="level"` one for each level of a book change."""
-        return Bundle.of_columns(*sealing.seal_messages(messages, self._streams, self._open, self._middle()))
+        return Bundle(*sealing.seal_messages(messages, self._streams, self._open, self._middle()))
 
     def encode_session_end(self, session_end: SessionEnd) -> list[Event]:
         """The session's last event; none where `include` leaves it out. Its local time is the end of the session."""

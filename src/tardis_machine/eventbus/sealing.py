@@ -14,17 +14,15 @@ from typing import Any, TypeAlias
 from xxhash import xxh3_128_digest
 
 from ..messages import Message
+from .bundle import Portion
 from .contract import Stream
 from .payloads import LOCAL_BIT, Payload, encode_book_levels
 from .wire import Instant, delimited, encode_timestamp, heads, tag, to_instant, varint
 
-__all__ = ["MILLISECOND_FIELDS", "NULL_FIELDS_TAG", "Columns", "Series", "StreamSealer", "StreamsOfType", "seal_messages"]
+__all__ = ["MILLISECOND_FIELDS", "NULL_FIELDS_TAG", "Series", "StreamSealer", "StreamsOfType", "seal_messages"]
 
 Row: TypeAlias = tuple[bytes, bytes, int, int]
 """An event but for its stream: id, value, sequence, local time."""
-Columns: TypeAlias = tuple[Stream, Sequence[bytes], Sequence[bytes], Sequence[int], Sequence[int]]
-"""Events of one stream: ids, values, sequences, local times."""
-
 _SHORT_SEQUENCES = [tag(8, is_varint=True) + bytes((n,)) for n in range(128)]
 _SEQUENCE_STARTS = [tag(8, is_varint=True) + bytes((n | 128,)) for n in range(128)]
 NULL_FIELDS_TAG = tag(20)
@@ -136,8 +134,8 @@ def seal_messages(
     streams: Mapping[type[Any], StreamsOfType],
     open_stream: Callable[[Any], StreamSealer | None],
     middle: bytes,
-) -> tuple[list[Columns], list[int]]:
-    """The messages' events by stream, streams in the order of their first events, and of each event the place of its stream.
+) -> tuple[list[Stream], list[Portion], list[int]]:
+    """Streams in the order of their first events, the portions of their events, and of each event the place of its stream.
 
     `middle` is what stands between local_ts and the event's id.
     """
@@ -167,4 +165,5 @@ def seal_messages(
             levels = [sealer.seal(payload, local, middle) for payload in encode_book_levels(message)]  # type: ignore[arg-type]
             rows += levels
             places += [place] * len(levels)
-    return [(sealer.stream, *zip(*rows, strict=True)) for sealer, (_, rows) in found.items()], places  # type: ignore[misc]
+    portions = [Portion.of(*zip(*rows, strict=True)) for _, rows in found.values()]
+    return [sealer.stream for sealer in found], portions, places

@@ -34,7 +34,7 @@ DATA_TYPES: tuple[DataType, ...] = (
 
 
 # Attributes of a mapper that stay as they are.
-_CONSTANT = frozenset(("exchange", "realtime", "channels", "topic"))
+_CONSTANT = frozenset(("exchange", "realtime", "channels", "topic", "unread"))
 
 
 class Mapper(ABC):
@@ -46,6 +46,9 @@ class Mapper(ABC):
 
     channels: tuple[str, ...]
     """Upstream channels it reads; `filters` asks for them. Of the class, or of the instance where they depend on the exchange."""
+
+    unread: bytes = b""
+    """How recorded messages begin that its channels bring and no mapper takes: they need not be parsed. Empty: there are none."""
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         self.exchange = exchange

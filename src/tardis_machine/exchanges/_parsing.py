@@ -10,7 +10,9 @@ import math
 import re
 from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date
+from importlib import import_module
 from typing import Any
 
 import orjson
@@ -337,3 +339,9 @@ def text_of(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "null" if value is None else to_json(js_number(value) if type(value) is float else value).decode()
+
+
+# Where there was a compiler, what is frequent is read by compiled functions, which leave all else to those above.
+with suppress(ImportError):
+    _compiled = import_module("._parsing_compiled", __package__)
+    globals().update({name: getattr(_compiled, name) for name in _compiled.__all__})

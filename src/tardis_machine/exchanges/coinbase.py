@@ -14,7 +14,7 @@ import orjson
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade
 from ._contract import Exchange, Feed, FeedError, FrameKind, Json, Live, Mapper, Version, kind_of_error, to_frame
-from ._parsing import levels, text_of, timestamp_from_text, to_number
+from ._parsing import text_of, timestamp_from_text, to_number
 
 
 class CoinbaseTradeMapper(Mapper):
@@ -79,15 +79,13 @@ class CoinbaseBookChangeMapper(Mapper):
             timestamp = last
         else:
             self._last_timestamps[symbol] = timestamp
-        bought: list[Sequence[Any]] = []
-        sold: list[Sequence[Any]] = []
+        bids, asks = [], []
         for change in message["changes"]:
-            if change[0] == "buy":
-                bought.append(change[1:])
-            elif change[0] == "sell":
-                sold.append(change[1:])
-        # Most change one side alone.
-        bids, asks = levels(bought) if bought else [], levels(sold) if sold else []
+            side = change[0]
+            if side == "buy":
+                bids.append(BookLevel(to_number(change[1]), to_number(change[2])))
+            elif side == "sell":
+                asks.append(BookLevel(to_number(change[1]), to_number(change[2])))
         return (BookChange(symbol, self.exchange, False, bids, asks, timestamp, local_timestamp),)
 
 

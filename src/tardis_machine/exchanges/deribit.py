@@ -32,7 +32,9 @@ class DeribitMapper(Mapper):
     """What all of Deribit's mappers share: channels by the start of their name, and how symbols are spelled."""
 
     def accepts(self, message: Json) -> bool:
-        return _channel(message).startswith(self.channels)
+        params = message.get("params")
+        channel = params.get("channel") if params else None
+        return channel is not None and channel.startswith(self.channels)
 
     def spell_symbol(self, symbol: str) -> str:
         # The decimal point of a strike is a small d: MATIC_USDC-9MAR24-1d02-C.
@@ -41,12 +43,6 @@ class DeribitMapper(Mapper):
             parts[2] = parts[2].replace("D", "d", 1)
             return "-".join(parts)
         return symbol.upper()
-
-
-def _channel(message: Json) -> str:
-    params = message.get("params")
-    channel = params.get("channel") if params else None
-    return "" if channel is None else channel
 
 
 class DeribitTradeMapper(DeribitMapper):

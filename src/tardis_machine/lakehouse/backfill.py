@@ -17,18 +17,15 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import LakeError, OptionsError, TardisMachineError
 from ..eventbus.bundle import Bundle
@@ -36,9 +33,10 @@ from ..eventbus.encoding import BronzeEncoder
 from ..eventbus.ledger import Ledger, to_session_end
 from ..history.client import HistoryClient
 from ..messages import to_timestamp
-from ..replays import NormalizedReplay, fetch_lines
+from ..replays import NormalizedReplay, batches, fetch_lines
 from ..request import NormalizedRequest, parse_normalized_request
 from .commits import Commits
+from .gathering import Gathered
 from .landing import LANDED_DDL, ToRows, land, landed_files
 from .streams import rows_of
 from .tables import EVENTS, Lake, Table, prepare_table
@@ -56,10 +54,11 @@ DAY_US = 86_400_000_000
 UNITS_PER_CORE = 4
 """In one commit: enough that cores are not idle while the longest unit ends, few enough that a stopped job loses little."""
 
-_INSTANT = pa.timestamp("us", "UTC")
 # Of what is handed on at once: enough that its costs vanish, or as much as may be held.
-_ROWS_IN_BATCH = 10_000
+_ROWS_IN_BATCH = 40_000
 _BYTES_IN_BATCH = 64 * 1024**2
+# Their messages are in the processor's cache when they are encoded.
+_LINES_AT_ONCE = 250
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -186,24 +185,25 @@ def fetch_unit(unit: Unit, *, api_url: str, api_key: str | None, cache_dir: str 
     ledger.start(unit.session, BUS, "replay", {}, _now_us())
     position = 0
     with asyncio.Runner() as runner, _without_collector():
+        # Not the runner's own `run`: for its signal handler it prints what the call before it returned.
+        wait = runner.get_loop().run_until_complete
         client = HistoryClient(api_url, api_key, cache_dir)
-        stream = _bundles(unit.request, client, encoder)
+        stream = _gather(unit.request, client, encoder, ledger)
         try:
-            while (bundles := runner.run(anext(stream, None))) is not None:
-                for bundle in bundles:
-                    ledger.add(bundle.shares, _now_us())
-                rows = _to_batch(bundles, position)
-                yield EVENTS, rows
-                position += rows.num_rows
+            while (gathered := wait(anext(stream, None))) is not None:
+                yield EVENTS, gathered.to_batch(BUS, position, _now_us())
+                position += gathered.rows
         except TardisMachineError as error:
             # Spark shows the last line of what its workers raise.
             raise LakeError(f"{unit.session}: {error}") from error
         finally:
-            runner.run(stream.aclose())
-            runner.run(client.aclose())
+            wait(stream.aclose())
+            wait(client.aclose())
     session = ledger.end(unit.session, complete=True, reason="", now_us=_now_us())
     assert session is not None
-    yield EVENTS, _to_batch([Bundle.of(encoder.encode_session_end(to_session_end(session)))], position)
+    end = Gathered()
+    end.add(Bundle.of(encoder.encode_session_end(to_session_end(session))))
+    yield EVENTS, end.to_batch(BUS, position, _now_us())
 
 
 @contextmanager
@@ -218,65 +218,23 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-async def _bundles(request: NormalizedRequest, client: HistoryClient, encoder: BronzeEncoder) -> Any:
+async def _gather(
+    request: NormalizedRequest, client: HistoryClient, encoder: BronzeEncoder, ledger: Ledger
+) -> AsyncGenerator[Gathered, None]:
     # Disconnects are always published, asked for or not.
     replay = NormalizedReplay(request, keep_disconnects=True)
-    gathered: list[Bundle] = []
-    rows = size_bytes = 0
+    gathered = Gathered()
     async with aclosing(fetch_lines(client, request, replay.segments())) as source:
         async for segment, lines in source:
-            bundle = encoder.encode(replay.feed(segment, lines))
-            if bundle:
-                gathered.append(bundle)
-                rows += len(bundle)
-                size_bytes += sum(portion.size_bytes for portion in bundle.portions)
-            if rows >= _ROWS_IN_BATCH or size_bytes >= _BYTES_IN_BATCH:
+            for some in batches(lines, _LINES_AT_ONCE):
+                bundle = encoder.encode(replay.feed(segment, some))
+                ledger.add(bundle.shares, _now_us())
+                gathered.add(bundle)
+            if gathered.rows >= _ROWS_IN_BATCH or gathered.size_bytes >= _BYTES_IN_BATCH:
                 yield gathered
-                gathered, rows, size_bytes = [], 0, 0
-    if gathered:
+                gathered = Gathered()
+    if gathered.rows:
         yield gathered
-
-
-def _to_batch(bundles: Sequence[Bundle], position: int) -> pa.RecordBatch:
-    """The rows of bundles, those of one stream in one bundle together."""
-    streams = [stream for bundle in bundles for stream in bundle.streams]
-    portions = [portion for bundle in bundles for portion in bundle.portions]
-    # Events are many, streams are few: what a stream has is said once, and repeated by Arrow.
-    of_stream = pa.array(np.repeat(np.arange(len(portions)), [len(portion.values) for portion in portions]))
-    count = len(of_stream)
-    by_stream = {
-        "exchange": [stream.exchange or None for stream in streams],
-        "symbol": [stream.symbol or None for stream in streams],
-        "payload_case": [stream.payload_case for stream in streams],
-        "origin": [stream.origin for stream in streams],
-        "session": [stream.session_id for stream in streams],
-        "key": [f"{stream.exchange}|{stream.symbol}|{stream.payload_case}" for stream in streams],
-    }
-    columns = {name: pa.array(values, pa.string()).take(of_stream) for name, values in by_stream.items()}
-    rows = pa.array(np.arange(position, position + count)).cast(pa.string())
-    now = pa.repeat(pa.scalar(_now_us(), _INSTANT), count)
-    local_ts = pa.array([at for portion in portions for at in portion.local_ts_us], _INSTANT)
-    columns |= {
-        "date": local_ts.cast(pa.date32()),
-        "local_ts": local_ts,
-        "ingest_ts": now,
-        "event_id": _binaries([portion.event_ids for portion in portions]),
-        "sequence": pa.array([number for portion in portions for number in portion.sequences], pa.int64()),
-        "value": _binaries([portion.values for portion in portions]),
-        "headers": pa.nulls(count, pa.map_(pa.string(), pa.string())),
-        "bus": pa.repeat(BUS, count),
-        "destination": pa.repeat(BUS, count),
-        "position": pc.binary_join_element_wise(columns["session"], rows, ":"),
-        "broker_timestamp": now,
-    }
-    return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.columns], names=[*EVENTS.columns])
-
-
-def _binaries(parts: Sequence[Sequence[bytes]]) -> pa.Array:
-    """As Arrow would make of them, in a third of the time: no object is looked at but for its length."""
-    values = [*chain.from_iterable(parts)]
-    ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
-    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
 
 
 def _now_us() -> int:

@@ -32,7 +32,9 @@ from .tables import Table
 __all__ = ["LANDED_DDL", "LandedFile", "ToRows", "land", "landed_files"]
 
 ToRows = Callable[[Iterable[pa.RecordBatch]], Iterator[tuple[Table, pa.RecordBatch]]]
-"""What a worker makes of what it is given: rows, each batch with the table that it belongs to and the columns of that table."""
+"""What a worker makes of what it is given: rows, each batch with the table that it belongs to and the columns of that table.
+
+Text that repeats may be given as dictionaries."""
 
 LANDED_DDL = "files BINARY"
 
@@ -41,6 +43,8 @@ _HELD_BYTES = 64 * 1024**2
 _FILE_BYTES = 512 * 1024**2
 _NEVER_REPEATED = re.compile(r"(event_id|whole_event_id|value|position|headers\.key_value\.value)$")
 """Columns that a dictionary would make larger, and of which nobody asks for ranges."""
+_COUNTING = (pa.int64(), pa.timestamp("us", "UTC"))
+"""Types of columns whose values follow one another: their differences are written, in less time and less room."""
 
 
 class LandedFile(msgspec.Struct, frozen=True):
@@ -97,7 +101,7 @@ class _File:
         """Writes what is held as one row group."""
         if not self.held:
             return
-        rows = pa.Table.from_batches(self.held)
+        rows = pa.Table.from_batches(self.held).unify_dictionaries()
         self.held.clear()
         with self._writing():
             if self.writer is None:
@@ -125,14 +129,16 @@ class _File:
         self.path = f"{inside}/part-{uuid.uuid4().hex}.parquet".lstrip("/")
         place = Path(self.folder, self.path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        repeated = [leaf for name in schema.names for leaf in _leaves(schema.field(name)) if not _NEVER_REPEATED.match(leaf)]
+        counting = [column.name for column in schema if column.type in _COUNTING]
+        known = [leaf for column in schema for leaf in _leaves(column) if not _NEVER_REPEATED.match(leaf)]
         self.writer = pq.ParquetWriter(
             place,
             schema,
             compression="zstd",
             compression_level=1,
-            use_dictionary=repeated,
-            write_statistics=repeated,
+            use_dictionary=[leaf for leaf in known if leaf not in counting],
+            column_encoding=dict.fromkeys(counting, "DELTA_BINARY_PACKED"),
+            write_statistics=known,
             store_schema=False,
         )
 
@@ -214,7 +220,9 @@ def _by_partition(table: Table, rows: pa.RecordBatch) -> Iterator[tuple[dict[str
     codes = np.zeros(rows.num_rows, np.int64)
     values: list[list[str | None]] = [[]]
     for name in table.partition_by:
-        found = rows.column(name).dictionary_encode(null_encoding="encode")
+        column = rows.column(name)
+        plain = column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+        found = plain.dictionary_encode(null_encoding="encode")
         values = [[*before, value] for before in values for value in found.dictionary.cast(pa.string()).to_pylist()]
         codes = codes * len(found.dictionary) + found.indices.to_numpy(zero_copy_only=False)
     if len(values) == 1:

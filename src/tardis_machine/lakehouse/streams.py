@@ -176,7 +176,10 @@ def rows_of(to_rows: ToRows, table: str, batches: Iterable[pa.RecordBatch]) -> I
     """The rows of one table, for Spark to write; the others are left out."""
     for found, rows in to_rows(batches):
         if found.name == table:
-            yield rows.select([*found.columns])
+            columns = map(rows.column, found.columns)
+            # Spark takes no dictionaries.
+            plain = [column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column for column in columns]
+            yield pa.RecordBatch.from_arrays(plain, names=[*found.columns])
 
 
 def read_table_stream(spark: SparkSession, lake: Lake, table: Table, max_batch_bytes: int) -> DataFrame:

@@ -40,13 +40,16 @@ TIMES = [
 
 def run(
     module: Any, batches: Sequence[Sequence[Message]], book_changes: Literal["message", "level"] = "message"
-) -> list[Event] | str:
-    """The events of all batches; where a message can't be encoded, what is said of it."""
+) -> tuple[list[Event], list[tuple[bytes, int, int]]] | str:
+    """The events of all batches, and what their portions come to; where a message can't be encoded, what is said of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoding, "sealing", module)
         bronze = BronzeEncoder(session_id="s", origin="replay", meta={"a": "b"}, book_changes=book_changes, clock_us=lambda: 7)
         try:
-            return [event for batch in batches for event in bronze.encode(batch)]
+            bundles = [bronze.encode(batch) for batch in batches]
+            return [event for bundle in bundles for event in bundle], [
+                (portion.digest, portion.size_bytes, portion.largest_bytes) for bundle in bundles for portion in bundle.portions
+            ]
         except Exception as error:
             return f"{type(error).__name__}: {error}"
 
@@ -154,7 +157,7 @@ def test_a_message_that_can_not_be_encoded_leaves_the_others_in_step() -> None:
 def test_encoders_of_several_threads_do_not_meet() -> None:
     # An id that is no text is written by Python, which lets other threads run in between.
     stream = [trade(symbol=f"S{n % 7}", id=12 if n % 3 else "7", amount=n) for n in range(2_000)]
-    alone = run(_sealing, [stream])
+    alone, _ = run(_sealing, [stream])
     found: list[object] = []
 
     def encode() -> None:

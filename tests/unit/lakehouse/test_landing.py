@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -92,6 +93,22 @@ def test_rows_land_in_the_files_of_their_partition_and_are_there_once_committed(
     assert read(lake) == []
     Commits(lake).commit(TABLE, files)
     assert read(lake) == given.to_pylist()
+
+
+def test_text_may_come_as_dictionaries_that_differ_from_batch_to_batch(lake: Lake) -> None:
+    """As many as were held are written together; a file says nothing of them."""
+    plain = [rows((1, "a"), (1, None)), rows((1, None), (1, "b"), (1, "a"))]
+    given = [batch.set_column(1, "exchange", batch.column("exchange").dictionary_encode()) for batch in plain]
+    table = Table(TABLE.name, TABLE.columns, partition_by=("date",), skip_by=("local_ts",))
+    (report,) = land(lambda batches: ((table, batch) for batch in batches), {TABLE.name: lake.path(TABLE)}, given)
+    [file] = landed_files(report.to_pylist())
+    written = pq.read_table(Path(lake.path(TABLE), file.path), partitioning=None)
+    assert written.schema.field("exchange").type == pa.string()
+    assert written.to_pylist() == pa.Table.from_batches(plain).drop_columns(["date"]).to_pylist()
+    by_exchange = landed(lake, *given)
+    Commits(lake).commit(TABLE, by_exchange)
+    assert [(file.partition["exchange"], file.rows) for file in by_exchange] == [("a", 2), (None, 2), ("b", 1)]
+    assert read(lake) == sorted(pa.Table.from_batches(plain).to_pylist(), key=lambda row: row["n"])
 
 
 def test_what_a_task_holds_is_bounded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,10 @@ class OkexV3DepthMapper(OkexV3BookChangeMapper):
 
     tables = ("depth_l2_tbt", "depth")
 
+    def __init__(self, exchange: str, realtime: bool = False) -> None:
+        super().__init__(exchange, realtime)
+        self.unread = b'{"table":"%b"' % self.channels[0].encode()
+
     def accepts(self, message: Json) -> bool:
         return message.get("table") == self.channels[1]
 

@@ -1,0 +1,5 @@
+from ._parsing import levels as levels
+from ._parsing import timestamp_from_ms as timestamp_from_ms
+from ._parsing import timestamp_from_text as timestamp_from_text
+from ._parsing import to_number as to_number
+from ._parsing import verbatim as verbatim

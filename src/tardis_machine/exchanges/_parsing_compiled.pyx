@@ -1,0 +1,201 @@
+# cython: language_level=3, cdivision=True, annotation_typing=False
+"""`_parsing` compiled: the numbers and times that nearly all messages hold, read without a step of Python between.
+
+Everything else (exponents, signs and spaces, long numbers, unusual dates, what is absent) is left to the functions of the same names in
+`_parsing`, which are the definition.
+"""
+
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
+from libc.math cimport floor
+from libc.stdint cimport int64_t
+from libc.string cimport memcmp, memcpy
+
+from ..messages import BookLevel, js_number
+from ._parsing import timestamp_from_ms as read_ms
+from ._parsing import timestamp_from_text as read_text
+from ._parsing import to_number as read_number
+from ._parsing import verbatim as read_verbatim
+
+cdef extern from "Python.h":
+    bint PyUnicode_CheckExact(object)
+    bint PyUnicode_IS_COMPACT_ASCII(object)
+    void *PyUnicode_DATA(object)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+    object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
+
+__all__ = ["levels", "timestamp_from_ms", "timestamp_from_text", "to_number", "verbatim"]
+
+cdef:
+    object _BookLevel = BookLevel
+    object _js_number = js_number
+    object _read_ms = read_ms
+    object _read_number = read_number
+    object _read_text = read_text
+    object _read_verbatim = read_verbatim
+
+
+# --- numbers -----------------------------------------------------------------------------------------------------------------
+
+# Integers below it, and powers of ten up to 10**22, are doubles exactly, so that one division rounds as the standard asks for.
+cdef int64_t _EXACT = <int64_t> 1 << 53
+cdef double _POWERS[23]
+cdef int _power
+for _power in range(23):
+    _POWERS[_power] = 10.0**_power
+
+
+cdef inline object _settled(double number):
+    """A double in the type that prints as in JavaScript."""
+    return number if number > 1e-5 and number != floor(number) else _js_number(number)
+
+
+cdef object _number_of_text(object text):
+    """Of `8000` and `-0.0125`: digits with at most one point among them, as many as a double holds."""
+    cdef const char *at
+    cdef const char *end
+    cdef const char *first
+    cdef int64_t digits = 0
+    cdef int decimals = 0, digit
+    cdef bint is_negative, has_point = False
+    if not PyUnicode_IS_COMPACT_ASCII(text):
+        return _read_number(text)
+    at = <const char *> PyUnicode_DATA(text)
+    end = at + PyUnicode_GET_LENGTH(text)
+    is_negative = at != end and at[0] == c"-"
+    if is_negative:
+        at += 1
+    first = at
+    # 15 digits and a point, or 16 digits: never more than an int64 holds.
+    if at == end or end - at > 16 or at[0] == c"." or end[-1] == c"." or (at[0] == c"0" and end - at > 1 and at[1] != c"."):
+        return _read_number(text)
+    while at != end:
+        digit = at[0] - c"0"
+        if 0 <= digit <= 9:
+            digits = 10 * digits + digit
+            decimals += has_point
+        elif at[0] == c"." and not has_point:
+            has_point = True
+        else:
+            return _read_number(text)
+        at += 1
+    if digits >= _EXACT or (is_negative and digits == 0):
+        return _read_number(text)
+    if is_negative:
+        digits = -digits
+    return _settled(<double> digits / _POWERS[decimals]) if has_point else digits
+
+
+def to_number(value):
+    """See `_parsing.to_number`."""
+    return _to_number(value)
+
+
+cdef inline object _to_number(object value):
+    if PyUnicode_CheckExact(value):
+        return _number_of_text(value)
+    return _plain(value, _read_number)
+
+
+def verbatim(value):
+    """See `_parsing.verbatim`."""
+    return _plain(value, _read_verbatim)
+
+
+cdef inline object _plain(object value, object otherwise):
+    """A number that is what it should be already."""
+    cdef int overflow = 0
+    cdef int64_t number
+    if PyFloat_CheckExact(value):
+        return value if PyFloat_AS_DOUBLE(value) > 1e-5 and PyFloat_AS_DOUBLE(value) != floor(PyFloat_AS_DOUBLE(value)) else _js_number(value)
+    if PyLong_CheckExact(value):
+        number = PyLong_AsLongLongAndOverflow(value, &overflow)
+        if overflow == 0 and -_EXACT < number < _EXACT:
+            return value
+    return otherwise(value)
+
+
+def levels(pairs):
+    """See `_parsing.levels`."""
+    cdef list found = []
+    for pair in pairs:
+        if PyList_CheckExact(pair) and PyList_GET_SIZE(pair) >= 2:
+            price, amount = <object> PyList_GET_ITEM(pair, 0), <object> PyList_GET_ITEM(pair, 1)
+        else:
+            price, amount = pair[0], pair[1]
+        found.append(_BookLevel(_to_number(price), _to_number(amount)))
+    return found
+
+
+# --- times -------------------------------------------------------------------------------------------------------------------
+
+# Seconds that were read before, each in the place that its second of a minute has.
+cdef char _texts[100][19]
+cdef bint _is_known[100]
+cdef int64_t _seconds[64]
+cdef char _second_texts[64][19]
+
+
+cdef inline bint _are_digits(const char *at, int count) noexcept:
+    cdef int place
+    for place in range(count):
+        if at[place] < c"0" or at[place] > c"9":
+            return False
+    return True
+
+
+def timestamp_from_text(text, bint micros=False):
+    """See `_parsing.timestamp_from_text`."""
+    cdef const char *data
+    cdef Py_ssize_t length
+    cdef int place = -1
+    if PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text):
+        data = <const char *> PyUnicode_DATA(text)
+        length = PyUnicode_GET_LENGTH(text)
+        if (length == 24 or length == 27) and data[19] == c"." and data[length - 1] == c"Z" and _are_digits(data + 17, 2):
+            place = 10 * (data[17] - c"0") + data[18] - c"0"
+            if _is_known[place] and memcmp(data, _texts[place], 19) == 0 and _are_digits(data + 20, <int> length - 21):
+                if length == (27 if micros else 24):
+                    return text
+                if not micros:
+                    return _with_milliseconds(data, data + 20)
+    found = _read_text(text, micros)
+    if place >= 0 and found is not None and memcmp(PyUnicode_DATA(found), data, 19) == 0:
+        # It is a second of the calendar.
+        memcpy(_texts[place], data, 19)
+        _is_known[place] = True
+    return found
+
+
+cdef object _with_milliseconds(const char *second, const char *digits):
+    cdef object text = PyUnicode_New(24, 127)
+    cdef char *at = <char *> PyUnicode_DATA(text)
+    memcpy(at, second, 19)
+    at[19] = c"."
+    memcpy(at + 20, digits, 3)
+    at[23] = c"Z"
+    return text
+
+
+def timestamp_from_ms(value):
+    """See `_parsing.timestamp_from_ms`."""
+    cdef int overflow = 0
+    cdef int64_t number, second
+    cdef int place, millisecond
+    cdef char digits[3]
+    if not PyLong_CheckExact(value):
+        return _read_ms(value)
+    number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    # From 2001 to 9999 a timestamp has its usual length.
+    if overflow or not 1_000_000_000_000 <= number < 253_000_000_000_000:
+        return _read_ms(value)
+    second, millisecond = number // 1000, <int> (number % 1000)
+    place = <int> (second & 63)
+    if _seconds[place] != second:
+        found = _read_ms(value)
+        memcpy(_second_texts[place], PyUnicode_DATA(found), 19)
+        _seconds[place] = second
+        return found
+    digits[0], digits[1], digits[2] = c"0" + millisecond // 100, c"0" + millisecond // 10 % 10, c"0" + millisecond % 10
+    return _with_milliseconds(_second_texts[place], digits)

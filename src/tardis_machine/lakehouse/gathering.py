@@ -1,0 +1,91 @@
+"""Bundles of events to rows of bronze, many at a time.
+
+A bundle becomes bytes and numbers in a row as soon as it is there, while its events are in the processor's cache; they are
+gone before the next ones are made. What is left to do for a batch of rows is to put those pieces together.
+
+Invariant: rows have the order of their bundles, and in a bundle those of one stream are together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..eventbus.bundle import Bundle
+from ..eventbus.contract import Stream
+from .tables import EVENTS
+
+__all__ = ["Gathered"]
+
+_INSTANT = pa.timestamp("us", "UTC")
+_ID_BYTES = 16
+
+
+@dataclass
+class Gathered:
+    """What is to become one batch of rows; each list has an item for each portion of each bundle."""
+
+    rows: int = 0
+    size_bytes: int = 0
+    """Of the values."""
+    _streams: list[Stream] = field(default_factory=list)
+    _counts: list[int] = field(default_factory=list)
+    _event_ids: list[bytes] = field(default_factory=list)
+    _values: list[bytes] = field(default_factory=list)
+    _sizes: list[np.ndarray] = field(default_factory=list)
+    _sequences: list[np.ndarray] = field(default_factory=list)
+    _local_ts_us: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, bundle: Bundle) -> None:
+        """Takes events in."""
+        self.rows += len(bundle)
+        self._streams += bundle.streams
+        for portion in bundle.portions:
+            count = len(portion.values)
+            self.size_bytes += portion.size_bytes
+            self._counts.append(count)
+            self._event_ids.append(b"".join(portion.event_ids))
+            self._values.append(b"".join(portion.values))
+            self._sizes.append(np.fromiter(map(len, portion.values), np.int32, count))
+            self._sequences.append(np.fromiter(portion.sequences, np.int64, count))
+            self._local_ts_us.append(np.fromiter(portion.local_ts_us, np.int64, count))
+
+    def to_batch(self, bus: str, position: int, now_us: int) -> pa.RecordBatch:
+        """The rows, numbered from `position` on in their session."""
+        # Events are many, streams are few: what a stream has is said once, here and in the file.
+        of_stream = pa.array(np.repeat(np.arange(len(self._counts)), self._counts))
+        by_stream = {
+            "exchange": [stream.exchange or None for stream in self._streams],
+            "symbol": [stream.symbol or None for stream in self._streams],
+            "payload_case": [stream.payload_case for stream in self._streams],
+            "origin": [stream.origin for stream in self._streams],
+            "session": [stream.session_id for stream in self._streams],
+            "key": [f"{stream.exchange}|{stream.symbol}|{stream.payload_case}" for stream in self._streams],
+        }
+        columns = {name: pa.array(values, pa.string()).dictionary_encode().take(of_stream) for name, values in by_stream.items()}
+        places = pa.array(np.arange(position, position + self.rows)).cast(pa.string())
+        now = pa.repeat(pa.scalar(now_us, _INSTANT), self.rows)
+        local_ts = pa.array(np.concatenate(self._local_ts_us)).cast(_INSTANT)
+        columns |= {
+            "date": local_ts.cast(pa.date32()),
+            "local_ts": local_ts,
+            "ingest_ts": now,
+            "event_id": _binaries(self._event_ids, np.full(self.rows, _ID_BYTES, np.int32)),
+            "sequence": pa.array(np.concatenate(self._sequences)),
+            "value": _binaries(self._values, np.concatenate(self._sizes)),
+            "headers": pa.nulls(self.rows, pa.map_(pa.string(), pa.string())),
+            "bus": pa.repeat(bus, self.rows),
+            "destination": pa.repeat(bus, self.rows),
+            "position": pc.binary_join_element_wise(columns["session"].cast(pa.string()), places, ":"),
+            "broker_timestamp": now,
+        }
+        return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.columns], names=[*EVENTS.columns])
+
+
+def _binaries(parts: list[bytes], sizes: np.ndarray) -> pa.Array:
+    ends = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=ends[1:])
+    return pa.BinaryArray.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(parts))])

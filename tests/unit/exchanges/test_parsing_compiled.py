@@ -1,0 +1,168 @@
+"""Compiled or not, numbers and times are read the same: `_parsing_compiled` against `_parsing`, which says what is right."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tardis_machine.exchanges import _parsing
+from tardis_machine.exchanges import _parsing_compiled as compiled
+from tardis_machine.messages import UNSET
+
+
+def load_definition() -> ModuleType:
+    """`_parsing` as it is where nothing was compiled."""
+    assert _parsing.__file__ is not None
+    spec = spec_from_file_location("tardis_machine.exchanges._parsing_alone", _parsing.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, compiled.__name__, None)
+        spec.loader.exec_module(module)
+    return module
+
+
+python = load_definition()
+
+ODD: list[Any] = [
+    None,
+    True,
+    False,
+    UNSET,
+    [],
+    ["7"],
+    [None],
+    {},
+    float("nan"),
+    float("inf"),
+    -0.0,
+    1e21,
+    2**53,
+    -(2**53),
+    2**64,
+    10**400,
+]
+
+plain_text = st.from_regex(r"-?[0-9]{0,12}\.?[0-9]{0,12}", fullmatch=True)
+number_text = st.from_regex(r"\s?[+-]?[0-9]{0,20}\.?[0-9]{0,20}([eE][+-]?[0-9]{1,3})?\s?", fullmatch=True)
+numbers = st.one_of(
+    plain_text,
+    number_text,
+    st.text(max_size=6),
+    st.floats(),
+    st.integers(),
+    st.decimals(allow_nan=False).map(str),
+    st.sampled_from(ODD),
+)
+seconds = st.datetimes().map(lambda at: at.isoformat(timespec="seconds"))
+fractions = st.from_regex(r"\.?[0-9]{0,9}(Z|z|\+00:00|\+02:00)?", fullmatch=True)
+times = st.one_of(
+    st.tuples(seconds, fractions).map("".join),
+    st.tuples(st.just("2020-02-01T00:00:28"), fractions).map("".join),
+    st.from_regex(r"2020-02-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}([0-9]{3})?Z", fullmatch=True),
+    st.text(max_size=30),
+    numbers,
+)
+
+
+def assert_same(name: str, *args: Any) -> None:
+    """Value, type and sign, as they print."""
+
+    def outcome(read: Callable[..., Any]) -> tuple[str, str]:
+        try:
+            found = read(*args)
+        except Exception as error:
+            return type(error).__name__, str(error)
+        return type(found).__name__, repr(found)
+
+    # Twice: what the first one learns, the second one uses.
+    for _ in range(2):
+        assert outcome(getattr(compiled, name)) == outcome(getattr(python, name))
+
+
+def test_the_compiled_ones_are_in_use() -> None:
+    for name in ("levels", "timestamp_from_ms", "timestamp_from_text", "to_number", "verbatim"):
+        assert getattr(_parsing, name) is getattr(compiled, name)
+        assert getattr(python, name) is not getattr(compiled, name)
+
+
+@given(numbers)
+@example("9007199254740991")
+@example("9007199254740992")
+@example("-0")
+@example("-0.000")
+@example("0.00001")
+@example("0.0000085")
+@example("0.1234567890123456")
+@example("1.7976931348623157")
+@example("-.5")
+@example("5.")
+@example("0.")
+@example(".")
+@example("-")
+@example("")
+@example("00.5")
+@example("1.2.3")
+@example("٣")
+def test_numbers(value: Any) -> None:
+    assert_same("to_number", value)
+    assert_same("verbatim", value)
+
+
+@given(st.integers(0, 10**16), st.integers(0, 16))
+def test_digits_are_rounded_as_the_standard_asks(digits: int, decimals: int) -> None:
+    text = f"{digits:0{decimals + 1}d}"
+    assert_same("to_number", f"{text[: len(text) - decimals]}.{text[len(text) - decimals :]}" if decimals else text)
+
+
+@given(
+    st.lists(
+        st.one_of(st.lists(numbers, min_size=2, max_size=4), st.lists(numbers, max_size=1), st.tuples(numbers, numbers)),
+        max_size=4,
+    )
+)
+@example([{0: "1", 1: "2"}])
+@example([None])
+@example(["12"])
+def test_levels(pairs: list[Any]) -> None:
+    assert_same("levels", pairs)
+
+
+@given(times, st.booleans())
+@example("2020-02-30T00:00:28.123Z", False)
+@example("2020-02-01T00:00:28.12aZ", False)
+@example("2020-02-01T00:00:aa.123Z", False)
+@example("2020-02-01T00:00:28.1234567Z", True)
+@example("2020-02-01T00:00:28,123Z", False)
+@example("2020-02-01T24:00:00.000Z", False)
+@example("-00001-01-01T00:00:00.123Z", False)
+@example("+02020-02-01T00:00:28.1Z", True)
+def test_times(text: Any, micros: bool) -> None:
+    # A second that is known first, so that the other is compared with it.
+    compiled.timestamp_from_text("2020-02-01T00:00:28.619Z")
+    assert_same("timestamp_from_text", text, micros)
+
+
+@given(st.one_of(st.integers(1_000_000_000_000, 2_000_000_000_000), st.integers(), numbers))
+@example(999_999_999_999)
+@example(1_000_000_000_000)
+@example(252_999_999_999_999)
+@example(253_000_000_000_000)
+@example(253_402_300_800_000)
+@example(8_640_000_000_000_000)
+@example(8_640_000_000_000_001)
+def test_milliseconds(value: Any) -> None:
+    assert_same("timestamp_from_ms", value)
+    if type(value) is int:
+        # The same second, and one that takes the same place.
+        assert_same("timestamp_from_ms", value // 1000 * 1000 + 7)
+        assert_same("timestamp_from_ms", value + 64_000)
+        assert_same("timestamp_from_ms", value)
