@@ -45,7 +45,7 @@ SQL_CONF: Mapping[str, str] = {
 }
 
 _ONE_MACHINE_CONF: Mapping[str, str] = {
-    "spark.driver.memory": "1200m",
+    "spark.driver.memory": "1100m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Delta replays its log with 50 tasks by default: seconds a commit on a small machine.
