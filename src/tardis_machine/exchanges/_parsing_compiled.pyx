@@ -55,7 +55,6 @@ cdef object _number_of_text(object text):
     """Of `8000` and `-0.0125`: digits with at most one point among them, as many as a double holds."""
     cdef const char *at
     cdef const char *end
-    cdef const char *first
     cdef int64_t digits = 0
     cdef int decimals = 0, digit
     cdef bint is_negative, has_point = False
@@ -66,7 +65,6 @@ cdef object _number_of_text(object text):
     is_negative = at != end and at[0] == c"-"
     if is_negative:
         at += 1
-    first = at
     # 15 digits and a point, or 16 digits: never more than an int64 holds.
     if at == end or end - at > 16 or at[0] == c"." or end[-1] == c"." or (at[0] == c"0" and end - at > 1 and at[1] != c"."):
         return _read_number(text)
@@ -107,8 +105,10 @@ cdef inline object _plain(object value, object otherwise):
     """A number that is what it should be already."""
     cdef int overflow = 0
     cdef int64_t number
+    cdef double real
     if PyFloat_CheckExact(value):
-        return value if PyFloat_AS_DOUBLE(value) > 1e-5 and PyFloat_AS_DOUBLE(value) != floor(PyFloat_AS_DOUBLE(value)) else _js_number(value)
+        real = PyFloat_AS_DOUBLE(value)
+        return value if real > 1e-5 and real != floor(real) else _js_number(value)
     if PyLong_CheckExact(value):
         number = PyLong_AsLongLongAndOverflow(value, &overflow)
         if overflow == 0 and -_EXACT < number < _EXACT:
