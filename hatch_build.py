@@ -13,7 +13,6 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCES = ("eventbus/_sealing.pyx", "exchanges/_parsing_compiled.pyx")
 PACKAGE = Path("src/tardis_machine")
 
 
@@ -36,7 +35,7 @@ class CompileHook(BuildHookInterface[Any]):
             if wanted:
                 raise
             self.app.display_warning(
-                f"{', '.join(SOURCES)} are not compiled, so that Python alone does their work, more slowly: {error}"
+                f"{', '.join(_sources(package))} are not compiled, so that Python alone does their work, more slowly: {error}"
             )
             return
         if version == "editable":
@@ -52,6 +51,11 @@ class CompileHook(BuildHookInterface[Any]):
         self._made.cleanup()
 
 
+def _sources(package: Path) -> list[str]:
+    """All there are, by their places in the package."""
+    return sorted(str(source.relative_to(package).as_posix()) for source in package.rglob("*.pyx"))
+
+
 def _compile(package: Path, folder: Path) -> dict[str, Path]:
     """By the place in the package that each belongs to."""
     from Cython.Build import cythonize
@@ -61,7 +65,7 @@ def _compile(package: Path, folder: Path) -> dict[str, Path]:
         Extension(
             f"tardis_machine.{source.removesuffix('.pyx').replace('/', '.')}", [str(package / source)], extra_compile_args=["-O3"]
         )
-        for source in SOURCES
+        for source in _sources(package)
     ]
     modules = cythonize(extensions, build_dir=str(folder / "c"), quiet=True)
     command: Any = Distribution({"ext_modules": modules}).get_command_obj("build_ext")

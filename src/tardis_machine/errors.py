@@ -100,6 +100,8 @@ class NormalizeError(TardisMachineError):
     """An exchange's message that its mapper can't take; `emitted` is what was normalized before it."""
 
     emitted: Sequence[object] = ()
+    place = 0
+    """Of the message, among those that were given."""
 
 
 class CacheError(TardisMachineError):

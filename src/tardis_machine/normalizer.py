@@ -7,14 +7,14 @@ them as if they had been fed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import orjson
 
 from .errors import NormalizeError, OptionsError
-from .exchanges import Decoder, Json, Mapper, exchange_named, make_mappers
+from .exchanges import Decoder, Json, Mapper, clock_of, clocks_of, exchange_named, feed_messages, join_lines, make_mappers
 from .filters import Filter, merge_filters
 from .messages import Disconnect, Message, parse_timestamp_us
 
@@ -93,7 +93,7 @@ class Normalizer:
         out: list[Message] = []
         unread = tuple(mapper.unread for mapper in self._mappers or () if mapper.unread)
         if unread and lines and b"" not in lines:
-            last = _clock(lines[-1])
+            last = clock_of(lines[-1])
             lines = [line for line in lines if not line.startswith(unread, 29)]
         else:
             last = None
@@ -114,51 +114,44 @@ class Normalizer:
         if b"" in lines:
             # What was before a lost connection is forgotten, but for its time.
             gap = len(lines) - 1 - lines[::-1].index(b"")
-            self._last = next((_clock(line) for line in reversed(lines[:gap]) if line), self._last)
+            self._last = next((clock_of(line) for line in reversed(lines[:gap]) if line), self._last)
             self._mappers = None
             lines = lines[gap + 1 :]
         if not lines:
             return
-        mappers = self._mappers if self._mappers is not None else self._reconnect(_clock(lines[0]))
-        self._last = _clock(lines[-1])
+        mappers = self._mappers if self._mappers is not None else self._reconnect(clock_of(lines[0]))
+        self._last = clock_of(lines[-1])
         decode = self._exchange.decode or orjson.loads
         for mapper in mappers:
             if mapper.has_state:
                 for line in mapper.skim(lines):
                     message = decode(line[29:])
                     if mapper.accepts(message):
-                        deque(mapper.map(message, _clock(line)), maxlen=0)
+                        deque(mapper.map(message, clock_of(line)), maxlen=0)
 
     def feed_decoded(self, decoded: Decoded, out: list[Message] | None = None) -> list[Message]:
         """The normalized messages of what was decoded, appended to `out`."""
         out = [] if out is None else out
-        extend = out.extend
-        mappers = self._mappers
-        calls = _calls(mappers)
-        last = self._last
-        line = b""
-        try:
-            for line, clock, message in zip(decoded.lines, decoded.clocks, decoded.messages, strict=False):  # noqa: B007 - errors name it
-                if clock is None:
-                    self._last = last
-                    extend(self.disconnect())
-                    mappers = None
-                    continue
-                last = clock
-                if mappers is None:
-                    mappers = self._reconnect(last)
-                    calls = _calls(mappers)
-                for accepts, to_messages in calls:
-                    if accepts(message):
-                        extend(to_messages(message, last))
-            if decoded.error is not None:
-                line = decoded.lines[len(decoded.messages)]
-                last = decoded.clocks[len(decoded.messages)]
-                raise decoded.error
-        except Exception as error:
-            raise _normalize_error(self._exchange.name, line, error, out) from error
-        finally:
-            self._last = last
+        clocks, messages = decoded.clocks, decoded.messages
+        error: Exception | None = None
+        place = 0
+        while place < len(messages) and error is None:
+            clock = clocks[place]
+            if clock is None:
+                out += self.disconnect()
+                place += 1
+                continue
+            try:
+                mappers = self._mappers if self._mappers is not None else self._reconnect(clock)
+            except Exception as mistake:
+                error = mistake
+            else:
+                place, error = feed_messages([(mapper.accepts, mapper.map) for mapper in mappers], clocks, messages, place, out)
+            self._last = clocks[place - (error is None)]
+        if error is None and decoded.error is not None:
+            error, self._last = decoded.error, clocks[place]
+        if error is not None:
+            raise _normalize_error(self._exchange.name, decoded.lines[place], place, error, out) from error
         return out
 
     def disconnect(self) -> list[Message]:
@@ -177,11 +170,12 @@ class Normalizer:
 def decode_lines(lines: Sequence[bytes], decoder: Decoder | None = None) -> Decoded:
     """Recorded lines, parsed."""
     decode = decoder or orjson.loads
-    clocks = _clocks(lines)
+    joined = join_lines(lines) if decoder is None else None
+    clocks: Sequence[str | None] = clocks_of(lines) if joined is None else joined[0]
     try:
-        if decoder is None and None not in clocks:
-            # One call for all takes a fifth less; what is no message in itself makes no array, or one of another length.
-            messages = orjson.loads(b"[" + b",".join([line[29:] for line in lines]) + b"]")
+        if joined is not None:
+            # What is no message in itself makes no array, or one of another length.
+            messages = orjson.loads(joined[1])
             if len(messages) == len(lines):
                 return Decoded(lines, clocks, messages)
         return Decoded(lines, clocks, [decode(line[29:]) if line else None for line in lines])
@@ -195,22 +189,6 @@ def decode_lines(lines: Sequence[bytes], decoder: Decoder | None = None) -> Deco
     return decoded
 
 
-def _clock(line: bytes) -> str:
-    return line[:26].decode() + "Z"
-
-
-def _clocks(lines: Sequence[bytes]) -> Sequence[str | None]:
-    if b"" in lines:
-        return [_clock(line) if line else None for line in lines]
-    # All at once takes half the time.
-    return (b"Z\n".join([line[:26] for line in lines]) + b"Z").decode().split("\n")
-
-
-def _calls(mappers: Sequence[Mapper] | None) -> list[tuple[Callable[[Json], bool], Callable[[Json, str], Iterable[Message]]]]:
-    """Each mapper's two methods, looked up once for a batch instead of once a message."""
-    return [(mapper.accepts, mapper.map) for mapper in mappers or ()]
-
-
 def _checked(data_types: Sequence[str], exchange: str, known: Sequence[str]) -> list[str]:
     for name in data_types:
         if name not in known:
@@ -218,12 +196,13 @@ def _checked(data_types: Sequence[str], exchange: str, known: Sequence[str]) -> 
     return list(data_types)
 
 
-def _normalize_error(exchange: str, line: bytes, error: Exception, emitted: list[Message]) -> NormalizeError:
+def _normalize_error(exchange: str, line: bytes, place: int, error: Exception, emitted: list[Message]) -> NormalizeError:
     cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     mistake = NormalizeError(
         f"{exchange} message received at {line[:28].decode('ascii', 'replace')} can't be normalized: {cause}"
     )
     mistake.emitted = emitted
+    mistake.place = place
     return mistake
 
 

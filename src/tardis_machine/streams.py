@@ -98,12 +98,11 @@ class LiveSource:
 
     def take(self, arrivals: Arrivals) -> None:
         """See Receiver. What was normalized before a message that can't be is kept, and so are its lines."""
-        stamps = arrivals.stamps if self._record is None else _Counted(arrivals.stamps)
         try:
-            messages = self._normalizer.feed_decoded(Decoded(stamps, arrivals.clocks, arrivals.messages))
+            messages = self._normalizer.feed_decoded(Decoded(arrivals.stamps, arrivals.clocks, arrivals.messages))
         except NormalizeError as error:
-            if isinstance(stamps, _Counted):
-                self._keep(arrivals.lines(stamps.used - 1))
+            if self._record is not None:
+                self._keep(arrivals.lines(error.place))
             self._emit(list(error.emitted))  # type: ignore[arg-type]
             raise
         if self._record is not None:
@@ -137,16 +136,6 @@ class LiveSource:
     def _keep(self, lines: Sequence[bytes]) -> None:
         if self._record is not None:
             self._record(self._request.exchange, self._number, lines)
-
-
-class _Counted(list[bytes]):
-    """Times of messages, which know how many of them were looked at."""
-
-    used = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        for self.used, line in enumerate(super().__iter__(), start=1):
-            yield line
 
 
 def _now() -> str:

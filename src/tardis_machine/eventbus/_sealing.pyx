@@ -31,8 +31,10 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(object)
 
 cdef extern from "structmember.h":
+    int T_OBJECT_EX
     ctypedef struct PyMemberDef:
-        pass
+        int type
+        Py_ssize_t offset
     ctypedef struct PyMemberDescrObject:
         PyMemberDef *d_member
     object PyMember_GetOne(const char *, PyMemberDef *)
@@ -60,14 +62,20 @@ cdef:
 
 cdef PyMemberDef *_field(object kind, str name) except NULL:
     """Where objects of a kind have a field: looked up once, not for each of them."""
+    cdef PyMemberDef *field
     descriptor = kind.__dict__[name]
     if not isinstance(descriptor, MemberDescriptorType):
         raise TypeError(f"{kind.__name__}.{name} is no field")
-    return (<PyMemberDescrObject *> <PyObject *> descriptor).d_member
+    field = (<PyMemberDescrObject *> <PyObject *> descriptor).d_member
+    if field.type != T_OBJECT_EX:
+        raise TypeError(f"{kind.__name__}.{name} is no object")
+    return field
 
 
 cdef inline object _get(object owner, PyMemberDef *field):
-    return PyMember_GetOne(<const char *> <PyObject *> owner, field)
+    cdef PyObject *found = (<PyObject **> (<char *> <PyObject *> owner + field.offset))[0]
+    # Where there is none, this raises what Python would.
+    return <object> found if found != NULL else PyMember_GetOne(<const char *> <PyObject *> owner, field)
 
 
 cdef:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from ..errors import OptionsError
 from . import binance, bitmex, bybit, coinbase, deribit, kraken, okex
 from ._contract import DATA_TYPES, DataType, Decoder, Exchange, Feed, FrameKind, HttpRequest, Json, Live, Mapper, kind_of_error
+from ._feeding import clock_of, clocks_of, feed_messages, join_lines
 from ._versions import make_mappers, switch_dates_us, validate
 
 __all__ = [
@@ -25,7 +26,11 @@ __all__ = [
     "Json",
     "Live",
     "Mapper",
+    "clock_of",
+    "clocks_of",
     "exchange_named",
+    "feed_messages",
+    "join_lines",
     "kind_of_error",
     "make_mappers",
     "switch_dates_us",

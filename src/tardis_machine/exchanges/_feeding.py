@@ -1,0 +1,64 @@
+"""Recorded lines to mappers, many at a time: what there is to do for each of millions of lines, whatever exchange they are of.
+
+Invariant: messages reach the mappers one after the other, in the mappers' order, and what came of them stays in `out` whatever
+happens afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from importlib import import_module
+
+from ..messages import Message
+from ._contract import Json
+
+__all__ = ["Call", "clock_of", "clocks_of", "feed_messages", "join_lines"]
+
+Call = tuple[Callable[[Json], bool], Callable[[Json, str], Iterable[Message]]]
+"""A mapper's two methods."""
+
+
+def clock_of(line: bytes) -> str:
+    """The recorder's time of a line, without its seventh digit, which is finer than any of ours."""
+    return line[:26].decode() + "Z"
+
+
+def clocks_of(lines: Sequence[bytes]) -> list[str | None]:
+    """The recorder's times; None for an empty line, which is a lost connection."""
+    return [clock_of(line) if line else None for line in lines]
+
+
+def join_lines(lines: Sequence[bytes]) -> tuple[list[str], bytes] | None:
+    """Clocks, and the messages as one JSON array: one call of the parser takes a fifth less. None where a connection was lost."""
+    if b"" in lines:
+        return None
+    # All at once takes half the time.
+    clocks = (b"Z\n".join([line[:26] for line in lines]) + b"Z").decode().split("\n")
+    return clocks, b"[" + b",".join([line[29:] for line in lines]) + b"]"
+
+
+def feed_messages(
+    calls: Sequence[Call], clocks: Sequence[str | None], messages: list[Json], start: int, out: list[Message]
+) -> tuple[int, Exception | None]:
+    """Maps messages from `start` on to the next lost connection: where it stopped, and what a mapper raised there, if one did."""
+    place = start
+    extend = out.extend
+    try:
+        for place in range(start, len(messages)):
+            clock = clocks[place]
+            if clock is None:
+                return place, None
+            message = messages[place]
+            for accepts, to_messages in calls:
+                if accepts(message):
+                    extend(to_messages(message, clock))
+    except Exception as error:
+        return place, error
+    return len(messages), None
+
+
+# Where there was a compiler, what is usual is done by compiled functions, which leave all else to those above.
+with suppress(ImportError):
+    _compiled = import_module("._feeding_compiled", __package__)
+    globals().update({name: getattr(_compiled, name) for name in _compiled.__all__})
