@@ -20,7 +20,10 @@ from packaging.requirements import Requirement
 from tardis_machine._version import __version__
 
 ROOT = Path(__file__).parents[2]
-COMPILED = {f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}" for name in ("eventbus/_sealing", "exchanges/_parsing_compiled")}
+COMPILED = {
+    f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    for name in ("eventbus/_sealing", "exchanges/_feeding_compiled", "exchanges/_parsing_compiled", "lakehouse/_envelopes")
+}
 DATA = {"py.typed", "generated/normalized_event.binpb", "lakehouse/log4j2.properties"}
 OPTIONAL = ["aiobotocore", "confluent_kafka", "delta", "hiredis", "matplotlib", "nats", "pandas", "pyarrow", "pyspark", "redis"]
 

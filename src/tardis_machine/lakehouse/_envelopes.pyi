@@ -1,0 +1,3 @@
+from typing import Any
+
+def read_envelopes(offsets: Any, data: Any, first: int, count: int) -> tuple[Any, ...] | None: ...
