@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..eventbus.bundle import Bundle
 from ..eventbus.contract import Stream
@@ -54,7 +53,7 @@ class Gathered:
             self._local_ts_us.append(np.fromiter(portion.local_ts_us, np.int64, count))
 
     def to_batch(self, bus: str, position: int, now_us: int) -> pa.RecordBatch:
-        """The rows, numbered from `position` on in their session."""
+        """The rows, numbered from `position` on in their session, which is what they came from."""
         # Events are many, streams are few: what a stream has is said once, here and in the file.
         of_stream = pa.array(np.repeat(np.arange(len(self._counts)), self._counts))
         by_stream = {
@@ -62,11 +61,12 @@ class Gathered:
             "symbol": [stream.symbol or None for stream in self._streams],
             "payload_case": [stream.payload_case for stream in self._streams],
             "origin": [stream.origin for stream in self._streams],
-            "session": [stream.session_id for stream in self._streams],
+            "session": (sessions := [stream.session_id for stream in self._streams]),
+            "destination": sessions,
+            "bus": [bus] * len(self._streams),
             "key": [f"{stream.exchange}|{stream.symbol}|{stream.payload_case}" for stream in self._streams],
         }
         columns = {name: pa.array(values, pa.string()).dictionary_encode().take(of_stream) for name, values in by_stream.items()}
-        places = pa.array(np.arange(position, position + self.rows)).cast(pa.string())
         now = pa.repeat(pa.scalar(now_us, _INSTANT), self.rows)
         local_ts = pa.array(np.concatenate(self._local_ts_us)).cast(_INSTANT)
         columns |= {
@@ -77,9 +77,7 @@ class Gathered:
             "sequence": pa.array(np.concatenate(self._sequences)),
             "value": _binaries(self._values, np.concatenate(self._sizes)),
             "headers": pa.nulls(self.rows, pa.map_(pa.string(), pa.string())),
-            "bus": pa.repeat(bus, self.rows),
-            "destination": pa.repeat(bus, self.rows),
-            "position": pc.binary_join_element_wise(columns["session"].cast(pa.string()), places, ":"),
+            "position": pa.array(np.arange(position, position + self.rows)).cast(pa.string()),
             "broker_timestamp": now,
         }
         return pa.RecordBatch.from_arrays([columns[name] for name in EVENTS.columns], names=[*EVENTS.columns])

@@ -76,7 +76,7 @@ def test_a_task_brings_the_columns_that_its_values_have_and_its_ledger_last(tmp_
     rows = pa.Table.from_batches([batch for _, batch in found]).to_pylist()
     assert {row["payload_case"] for row in rows} == {"trade", "book_change", "session_end"}
     assert [row["payload_case"] == "session_end" for row in rows] == [False] * (len(rows) - 1) + [True]
-    assert [row["position"] for row in rows] == [f"{unit.session}:{n}" for n in range(len(rows))]
+    assert [(row["destination"], row["position"]) for row in rows] == [(unit.session, str(n)) for n in range(len(rows))]
     for row in rows[:-1]:
         event = NormalizedEvent.FromString(row["value"])
         said = (event.exchange, event.symbol, event.WhichOneof("payload"), event.event_id, event.sequence, unit.session, "replay")

@@ -56,8 +56,8 @@ def test_rows_are_those_of_the_events_by_bundle_and_stream() -> None:
             "key": f"bitmex|{event.stream.symbol}|{event.stream.payload_case}",
             "headers": None,
             "bus": "backfill",
-            "destination": "backfill",
-            "position": f"s|1:{place}",
+            "destination": "s|1",
+            "position": f"{place}",
             "broker_timestamp": now,
         }
         for place, event in enumerate(events, 41)
