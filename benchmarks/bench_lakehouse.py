@@ -3,7 +3,8 @@
     python -m benchmarks lakehouse [-- --events 2000000]
 
 Stages are measured twice in one JVM: the first round also pays for what the JVM compiles, and a job of hours runs like the second.
-Then a backfill of the cached sample hour of five exchanges, twice; and once bars over ten times the trades, and how many files small batches leave.
+Then a backfill of the cached sample hour of five exchanges, twice; and once bars over ten times the trades, and how many files small
+batches leave.
 The processor time of a row does not depend on what else the machine does; two idle cores do two rows in that time.
 
 Invariant: ratios compare stages of one round, over the same records.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import tardis_machine
 from tardis_machine.lakehouse.backfill import Backfill
 from tardis_machine.lakehouse.ingest import Ingest, refine
 from tardis_machine.lakehouse.tables import Lake
@@ -60,6 +64,18 @@ def check_equal(lake: Path, local: Path, *tables: str) -> None:
     compared = {item.table: item for item in compare_lakes(lake, local)}
     assert [item for item in compared.values() if not item.is_equal] == []
     assert all(compared[table].rows for table in tables), compared
+
+
+def test_executors_have_the_package_of_the_command_and_what_is_compiled_of_it(cluster: SparkCluster, bare_python: Path) -> None:
+    options = {"master": cluster.url, "conf": {**SMALL, "spark.pyspark.python": str(bare_python)}}
+    command = [sys.executable, "-m", "tests.spark.where_executors_import", json.dumps(options)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert answer.returncode == 0, answer.stderr
+    package, *compiled = json.loads(answer.stdout)
+    folder = Path(package).parent
+    assert folder != Path(tardis_machine.__file__).parent
+    assert [Path(file).parent for file in compiled] == [folder / "lakehouse", folder / "eventbus"]
+    assert {Path(file).suffix for file in compiled} == {".so"}
 
 
 def test_an_ingest_on_a_cluster_that_loses_a_worker_has_the_tables_of_one_machine(

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import SparkSession
 
+import tardis_machine
 from tardis_machine.errors import LakeError
 from tardis_machine.lakehouse.ingest import Ingest
 from tardis_machine.lakehouse.session import start_session
@@ -51,6 +52,14 @@ def test_ingest_and_sql_over_connect(spark: SparkSession, server: SparkConnectSe
     Ingest(spark, Lake.at(local), "files", SimpleNamespace(file_dir=bus), until="gold", gold=GOLD).run_once()
     compared = {item.table: item for item in compare_lakes(lake, local)}
     assert [item for item in compared.values() if not item.is_equal] == []
+
+    command = [sys.executable, "-m", "tests.spark.where_executors_import", json.dumps({"remote": server.url})]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    package, *compiled = json.loads(answer.stdout)
+    assert package != tardis_machine.__file__
+    assert {Path(file).suffix for file in compiled} == {".so"}
+    assert all(Path(file).is_relative_to(Path(package).parent) for file in compiled)
 
     query = "select count(*) as trades, count(distinct symbol) as symbols from silver.trades"
     command = [sys.executable, "-m", "tardis_machine", "lake", "sql", query, "--format", "json", *place]

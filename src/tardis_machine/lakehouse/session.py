@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ SQL_CONF: Mapping[str, str] = {
 }
 
 _ONE_MACHINE_CONF: Mapping[str, str] = {
-    "spark.driver.memory": "1100m",
+    "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Delta replays its log with 50 tasks by default: seconds a commit on a small machine.
@@ -63,6 +64,8 @@ _TOOLS = Path(__file__).resolve().parents[3] / ".tools"
 _DELTA_JAR = "delta-spark_*.jar"
 _JAVA_VERSION = 17
 _CONNECT_PORT = 15_002
+# Of another kind of processor or Python, what is compiled has another ending, and is passed over.
+_MODULE_ENDINGS = (".py", EXTENSION_SUFFIXES[0])
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -106,9 +109,9 @@ def start_session(
     try:
         session = builder.getOrCreate()
         if remote is not None:
-            session.addArtifacts(str(package_archive()), pyfile=True)
+            session.addArtifacts(package_archive(), archive=True)
         elif not master.startswith("local"):
-            session.sparkContext.addPyFile(str(package_archive()))
+            session.sparkContext.addArchive(package_archive())
     except Exception as error:
         raise LakeError(f"Spark did not start on {where}: {_first_line(error)}") from error
     return session
@@ -130,16 +133,20 @@ _KEPT: list[TemporaryDirectory[str]] = []
 
 
 @cache
-def package_archive() -> Path:
-    """This package in one file, from which executors import it: they run the driver's version, whether or not one is installed there."""
+def package_archive() -> str:
+    """This package in one file, and the name of the folder that Spark unpacks it to: executors look there first when they import.
+
+    So they run the driver's version, whether or not one is installed there. From a file that is not unpacked, Python imports nothing
+    that is compiled.
+    """
     folder = TemporaryDirectory(prefix="tardis-machine-")
     _KEPT.append(folder)
     package = Path(__file__).resolve().parents[1]
     archive = Path(folder.name) / f"{package.name}.zip"
     with ZipFile(archive, "w", ZIP_DEFLATED) as zipped:
-        for module in sorted(package.rglob("*.py")):
-            zipped.write(module, module.relative_to(package.parent))
-    return archive
+        for module in sorted(file for ending in _MODULE_ENDINGS for file in package.rglob(f"*{ending}")):
+            zipped.write(module, module.relative_to(package))
+    return f"{archive}#{package.name}"
 
 
 def _local_conf(master: str, *, long_running: bool) -> dict[str, str]:
