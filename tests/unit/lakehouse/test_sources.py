@@ -158,6 +158,12 @@ def test_headers_of_kafka_become_maps() -> None:
     # One that comes twice counts once, with its last value.
     twice = [*plain, [header("a", b"1"), header("b", b"2"), header("a", b"3")]]
     assert kafka.to_map(pa.array(twice, kind)).to_pylist() == [*expected, [("a", "3"), ("b", "2")]]
+    # Also where all have the same names, and where they have as many, in another order.
+    assert kafka.to_map(pa.array(twice[-1:] * 3, kind)).to_pylist() == [[("a", "3"), ("b", "2")]] * 3
+    assert kafka.to_map(pa.array(plain[:1] * 3, kind)).to_pylist() == expected[:1] * 3
+    turned = [plain[0], [header("b", b"2"), header("a", b"1")], [header("a", b"1"), header("a", b"2")]]
+    assert kafka.to_map(pa.array(turned[:2], kind)).to_pylist() == [expected[0], [("b", "2"), ("a", "1")]]
+    assert kafka.to_map(pa.array(turned, kind)).to_pylist() == [expected[0], [("b", "2"), ("a", "1")], [("a", "2")]]
     # What is no text stays as it is.
     odd = kafka.to_map(pa.array([[header("a", b"\xff")]], kind))
     assert odd.items.cast(pa.binary()).to_pylist() == [b"\xff"]

@@ -71,14 +71,25 @@ def to_map(headers: pa.ListArray) -> pa.MapArray:
     items = headers.flatten()
     names, texts = items.field("key"), _to_text(items.field("value"))
     lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
-    encoded = names.dictionary_encode()
-    places = np.repeat(np.arange(len(headers)), lengths) * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
-    if len(np.unique(places)) < len(places):
+    if _repeat(names, lengths):
         pairs = zip(names.to_pylist(), texts.to_pylist(), strict=True)
         maps = [dict(islice(pairs, length)) for length in lengths]
         return pa.array([None if gone else [*found.items()] for gone, found in zip(headers.is_null(), maps, strict=True)], _MAP)
     ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     return pa.MapArray.from_arrays(ends, names, texts, mask=headers.is_null() if headers.null_count else None)
+
+
+def _repeat(names: pa.Array, lengths: np.ndarray) -> bool:
+    """Whether some record has a name twice."""
+    encoded = names.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    if len(codes) and len(codes) == lengths[0] * len(lengths) and (lengths == lengths[0]).all():
+        # Nearly always all records have the same names, in the same order.
+        rows = codes.reshape(len(lengths), -1)
+        if (rows == rows[0]).all():
+            return bool(len(set(rows[0].tolist())) < rows.shape[1])
+    places = np.repeat(np.arange(len(lengths)), lengths) * max(len(encoded.dictionary), 1) + codes
+    return len(np.unique(places)) < len(places)
 
 
 def _to_text(values: pa.Array) -> pa.Array:
