@@ -44,6 +44,10 @@ def event(**fields: Any) -> schema.NormalizedEvent:
     return made
 
 
+def trade(**fields: Any) -> bytes:
+    return event(trade=schema.Trade(), **fields).SerializeToString(deterministic=True)
+
+
 def events_of_all_cases() -> list[schema.NormalizedEvent]:
     made = [event() for _ in PAYLOAD_CASES]
     for one, case in zip(made, PAYLOAD_CASES, strict=True):
@@ -111,35 +115,35 @@ def framed(value: bytes, path: bytes = b"\0") -> bytes:
 
 def test_parts_of_arrays_frames_and_ids_of_any_length_are_read() -> None:
     ids = [b"", b"i", b"i" * 16, b"\xff" * 700]
-    made = [event(event_id=one, trade=schema.Trade()).SerializeToString() for one in ids]
+    made = [trade(event_id=one) for one in ids]
     values = array([None, NOTHING, *made, *map(framed, made), NOTHING]).slice(2, 8)
     rows = read_plain(values)
     assert rows == define(values)
     assert [row["event_id"] for row in rows] == ids * 2
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        b"",
-        b"\0",
-        framed(event(trade=schema.Trade()).SerializeToString(), path=b"\1"),
-        framed(framed(event(trade=schema.Trade()).SerializeToString())),
-        event().SerializeToString(),
-        event(trade=schema.Trade()).SerializeToString()[:-1],
-        event(trade=schema.Trade()).SerializeToString() + event(quote=schema.Quote()).SerializeToString(),
-        event(trade=schema.Trade(), exchange=None).SerializeToString(),
-        event(trade=schema.Trade(), exchange="\u00e9").SerializeToString(),
-        event(trade=schema.Trade(), sequence=1 << 63).SerializeToString(),
-        event(trade=schema.Trade(), origin=4).SerializeToString(),
-        event(trade=schema.Trade(), event_id=None).SerializeToString(),
-        event(trade=schema.Trade(), meta={}).SerializeToString(),
-        event(trade=schema.Trade(), meta={"session_id": "\u00e9"}).SerializeToString(),
-    ],
-)
+NOT_PLAIN: dict[str, bytes | None] = {
+    "no value": None,
+    "an empty value": b"",
+    "a zero": b"\0",
+    "another path in its frame": framed(trade(), path=b"\1"),
+    "two frames": framed(framed(trade())),
+    "no payload": event().SerializeToString(deterministic=True),
+    "cut off": trade()[:-1],
+    "two payloads": trade() + event(quote=schema.Quote()).SerializeToString(deterministic=True),
+    "no exchange": trade(exchange=None),
+    "an exchange that is not ASCII": trade(exchange="\u00e9"),
+    "a large sequence": trade(sequence=1 << 63),
+    "an unknown origin": trade(origin=4),
+    "no id": trade(event_id=None),
+    "no session": trade(meta={}),
+    "a session that is not ASCII": trade(meta={"session_id": "\u00e9"}),
+}
+
+
+@pytest.mark.parametrize("value", NOT_PLAIN.values(), ids=NOT_PLAIN)
 def test_all_else_is_left_to_the_definition(value: bytes | None) -> None:
-    plain = event(trade=schema.Trade()).SerializeToString()
+    plain = trade()
     assert read_plain(array([plain])) is not None
     assert read_plain(array([plain, value, plain])) is None
     assert read_plain(pa.array([plain], pa.large_binary())) is None
@@ -288,7 +292,7 @@ def test_columns_have_the_same_types_whoever_reads_them(is_compiled: bool, monke
 
 
 def test_batches_of_both_readers_lie_in_one_file(tmp_path: Path) -> None:
-    plain, odd = event(trade=schema.Trade()).SerializeToString(), event(trade=schema.Trade(), symbol="\u00e9").SerializeToString()
+    plain, odd = trade(), trade(symbol="\u00e9")
     end = events_of_all_cases()[-1].SerializeToString()
 
     def to_batch(values: Sequence[bytes]) -> pa.RecordBatch:
