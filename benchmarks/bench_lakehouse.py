@@ -132,10 +132,11 @@ def cpu_seconds(pid: int) -> dict[int, float]:
     return used
 
 
-def read_to_nothing(spark: SparkSession, source: str, settings: Any, checkpoint: Path) -> None:
-    """The source alone: the same stream, written nowhere."""
-    records = load_source(source).read_stream(spark, settings, 256 * 1024**2).records
-    query = records.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+def read_to_nothing(spark: SparkSession, source: str, settings: Any, checkpoint: Path, *, by_spark_alone: bool = False) -> None:
+    """The source alone: the same stream, written nowhere; or what Spark's connector brings, before it is made into records."""
+    stream = load_source(source).read_stream(spark, settings, 256 * 1024**2)
+    rows = stream.rows if by_spark_alone else stream.records
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
 
 
@@ -167,8 +168,10 @@ def measure_files(spark: SparkSession, work_dir: Path, published: Path) -> dict[
 def measure_kafka(spark: SparkSession, work_dir: Path, source: SourceUnderTest) -> dict[str, Cost]:
     """A topic that is full already."""
     to_bronze = Ingest(spark, Lake.at(work_dir / "kafka-lake"), "kafka", source.settings, until="bronze")
+    read = partial(read_to_nothing, spark, "kafka", source.settings)
     return {
-        "kafka to noop": measured(lambda: read_to_nothing(spark, "kafka", source.settings, work_dir / "kafka-noop")),
+        "kafka, Spark's connector alone": measured(lambda: read(work_dir / "kafka-alone", by_spark_alone=True)),
+        "kafka to noop": measured(lambda: read(work_dir / "kafka-noop")),
         "kafka to bronze": measured(to_bronze.run_once),
     }
 
