@@ -238,7 +238,7 @@ def _by_partition(table: Table, rows: pa.RecordBatch) -> Iterator[tuple[dict[str
 
 
 def _is_constant(column: pa.Array) -> bool:
-    """Whether that is so is known at once; where it is not, it may still be constant."""
+    """Whether all rows have one value, as far as that is seen at once: they may have where this is False."""
     if column.null_count:
         return False
     if isinstance(column, pa.DictionaryArray):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import Any
 
@@ -13,24 +11,11 @@ import pytest
 from tardis_machine.exchanges import _feeding
 from tardis_machine.exchanges import _feeding_compiled as compiled
 from tardis_machine.messages import Disconnect, Message
+from tests.unit.exchanges.definition import load_definition
 
 CLOCK = "2020-02-01T00:00:00.123456Z"
 
-
-def load_definition() -> ModuleType:
-    """`_feeding` as it is where nothing was compiled."""
-    assert _feeding.__file__ is not None
-    spec = spec_from_file_location("tardis_machine.exchanges._feeding_alone", _feeding.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, compiled.__name__, None)
-        spec.loader.exec_module(module)
-    return module
-
-
-python = load_definition()
+python = load_definition(_feeding, compiled)
 BOTH = pytest.mark.parametrize("module", [compiled, python], ids=["compiled", "python"])
 
 

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from importlib.util import module_from_spec, spec_from_file_location
-from types import ModuleType
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tardis_machine.exchanges import _parsing
 from tardis_machine.exchanges import _parsing_compiled as compiled
 from tardis_machine.messages import UNSET
+from tests.unit.exchanges.definition import load_definition
 
-
-def load_definition() -> ModuleType:
-    """`_parsing` as it is where nothing was compiled."""
-    assert _parsing.__file__ is not None
-    spec = spec_from_file_location("tardis_machine.exchanges._parsing_alone", _parsing.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, compiled.__name__, None)
-        spec.loader.exec_module(module)
-    return module
-
-
-python = load_definition()
+python = load_definition(_parsing, compiled)
 
 ODD: list[Any] = [
     None,
