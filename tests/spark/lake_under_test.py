@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from tardis_machine.eventbus.encoding import BronzeEncoder
-from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse import ingest
+from tardis_machine.lakehouse.ingest import Ingest, PlannedStream
 from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE, Lake, Table
 from tardis_machine.messages import Message, Trade, to_timestamp
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 START_US = 1_580_515_200_000_000  # 2020-02-01
 FILE_SCHEMA = pa.schema(
@@ -95,6 +100,42 @@ class LakeUnderTest:
     @property
     def quarantine(self) -> list[tuple[Any, ...]]:
         return self.rows(QUARANTINE, "broker_timestamp")
+
+
+class Watched(NamedTuple):
+    """A stream that an ingest ran."""
+
+    stream: PlannedStream
+    query: StreamingQuery
+
+
+@contextmanager
+def watched_streams() -> Iterator[list[Watched]]:
+    """All streams that are started meanwhile."""
+    started: list[Watched] = []
+
+    def planned(name: str, start: Callable[[float | None], Any], count_left: Any) -> PlannedStream:
+        def start_and_note(trigger_s: float | None) -> Any:
+            query, writer = start(trigger_s)
+            started.append(Watched(stream, query))
+            return query, writer
+
+        stream = PlannedStream(name, start_and_note, count_left)
+        return stream
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ingest, "PlannedStream", planned)
+        yield started
+
+
+def assert_left_is_what_comes_later(watched: Watched, what: str) -> None:
+    """After each batch of a stream that ended, what is said to be left is what the batches after it had."""
+    batches = [json.loads(progress.json)["sources"] for progress in watched.query.recentProgress]
+    rows = [sum(source["numInputRows"] for source in sources) for sources in batches]
+    assert len([count for count in rows if count]) > 1
+    assert [watched.stream.count_left(sources)[what] for sources in batches] == [
+        sum(rows[place + 1 :]) for place in range(len(rows))
+    ]
 
 
 def comparable(value: Any) -> Any:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from tardis_machine.errors import LakeError
 from tardis_machine.lakehouse.backfill import Backfill
@@ -17,6 +21,7 @@ from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.derivative_tickers import DERIVATIVE_TICKERS
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.tables import EVENTS, Lake
+from tardis_machine.lakehouse.tasks import tasks, tasks_done
 from tardis_machine.lakehouse.verify import verify
 from tardis_machine.request import NormalizedRequest, parse_normalized_request
 from tardis_machine.sample.history_api import Fault, SampleHistoryApi
@@ -79,7 +84,9 @@ def test_a_backfill_brings_what_a_bus_would_have_brought(lake: LakeUnderTest, ap
     assert lake.spark.read.format("delta").load(other.path(EVENTS)).count() == 0
 
     # First one symbol; then the rest, and not that one again.
-    first = backfill(request_of(symbols=["XBTUSD"])).run()
+    seen: list[str] = []
+    first = backfill(request_of(symbols=["XBTUSD"])).run(lambda progress: seen.append(progress.text))
+    assert "2 of 2 symbol days" in seen[-1]
     assert (first.total, first.done, first.skipped) == (2, 2, 0)
     rest = backfill(request_of()).run()
     assert (rest.total, rest.done, rest.skipped) == (4, 4, 2)
@@ -118,3 +125,23 @@ def test_a_backfill_brings_what_a_bus_would_have_brought(lake: LakeUnderTest, ap
     assert opened.num_rows == trades
     answer = duckdb.sql("SELECT count(*), sum(amount), min(exchange) FROM opened").fetchall()
     assert answer == [(trades, volume, "bitmex")]
+
+
+def test_tasks_that_have_ended_are_counted_while_others_run(spark: SparkSession, tmp_path: Path) -> None:
+    def wait(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            while not (tmp_path / f"end-{batch.column(0)[0]}").exists():
+                time.sleep(0.02)
+            yield batch
+
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(tasks(spark, "abc").mapInArrow(wait, "id BIGINT").collect)
+        for count, task in enumerate((1, 0)):
+            deadline = time.monotonic() + 60
+            while tasks_done(spark) != count and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert tasks_done(spark) == count
+            (tmp_path / f"end-{task}").touch()
+        (tmp_path / "end-2").touch()
+        assert len(job.result(60)) == 3
+    assert tasks_done(spark) == 0

@@ -47,7 +47,7 @@ def test_ingest_and_sql_over_connect(spark: SparkSession, server: SparkConnectSe
         if "connect back" not in job.tail:
             break
     assert code == 0, job.tail
-    assert "in the Spark Connect server, which alone counts rows" in job.tail
+    assert "in the Spark Connect server, which alone counts rows · nothing left" in job.tail
 
     Ingest(spark, Lake.at(local), "files", SimpleNamespace(file_dir=bus), until="gold", gold=GOLD).run_once()
     compared = {item.table: item for item in compare_lakes(lake, local)}

@@ -21,7 +21,14 @@ from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.tables import EVENTS, Lake
 from tardis_machine.messages import BookChange, BookLevel, to_timestamp
-from tests.spark.lake_under_test import START_US, LakeUnderTest, encode, trades
+from tests.spark.lake_under_test import (
+    START_US,
+    LakeUnderTest,
+    assert_left_is_what_comes_later,
+    encode,
+    trades,
+    watched_streams,
+)
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -113,7 +120,7 @@ def test_a_running_job_takes_files_as_they_come_and_stops_when_told(lake: LakeUn
         if rows == 2 and not seen:
             seen.append(rows)
             lake.bus.write("b", encode(trades(3, start=2), session="s2"))
-        if rows == 5:
+        if rows == 5 and (counts[0].left, counts[1].left) == ({"files": 0}, {"rows for silver": 0}):
             stop.set()
 
     threading.Timer(300, stop.set).start()
@@ -122,6 +129,28 @@ def test_a_running_job_takes_files_as_they_come_and_stops_when_told(lake: LakeUn
     assert time.monotonic() - began < 300
     assert lake.count(TRADES.table) == 5
     assert not lake.spark.streams.active
+
+
+def test_what_is_left_is_told_for_every_layer(lake: LakeUnderTest) -> None:
+    options = SimpleNamespace(file_dir=lake.bus.folder)
+    # First the streams find tables that are there, then what was added to them.
+    for first, until in ((0, "gold"), (2, "silver")):
+        for number in range(first, first + 2):
+            lake.bus.write(str(number), encode(trades(number + 2, start=100 * number), session=f"s{number}"))
+        with watched_streams() as watched:
+            counts = Ingest(lake.spark, lake.lake, "files", options, max_batch_bytes=1, until=until, gold=["bars_1m"]).run_once()
+        bronze, *later = watched
+        layers = [f"rows for {stream.stream.name.partition('-')[0]}" for stream in later]
+        assert layers == ["rows for silver", "rows for gold"][: len(later)]
+        assert [stream.left for stream in counts] == [{"files": 0}, *({layer: 0} for layer in layers)]
+        for stream, layer in zip(later, layers, strict=True):
+            assert_left_is_what_comes_later(stream, layer)
+    lake.bus.write("late", encode(trades(1)))
+    assert bronze.stream.count_left([]) == {"files": 1}
+
+
+def test_the_driver_shares_its_memory_between_threads(lake: LakeUnderTest) -> None:
+    assert lake.spark.sparkContext._jvm.System.getenv("MALLOC_ARENA_MAX") == "2"  # type: ignore[union-attr]
 
 
 def test_a_folder_that_is_not_there_is_named(lake: LakeUnderTest) -> None:

@@ -14,6 +14,7 @@ from tardis_machine.lakehouse.bronze import LOST
 from tardis_machine.lakehouse.ingest import Ingest
 from tardis_machine.lakehouse.streams import Counts
 from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE, Lake
+from tests.spark.lake_under_test import assert_left_is_what_comes_later, watched_streams
 from tests.spark.source_under_test import BUSES, SHARED, SourceUnderTest, digests
 
 pytestmark = pytest.mark.timeout(600)
@@ -46,8 +47,12 @@ def test_a_bus_is_taken_in_once_and_then_goes_on_from_the_checkpoint(
 ) -> None:
     source.publish(30)
     # Room for fifteen records a batch.
-    (counts,) = job(spark, lake, source, max_batch_bytes=15 * 512).run_once()
+    with watched_streams() as watched:
+        (counts,) = job(spark, lake, source, max_batch_bytes=15 * 512).run_once()
     assert counts.rows == {EVENTS.name: 30}
+    assert counts.left == ({"files": 0} if source.name == "sqs" else {"records": 0})
+    if source.name != "sqs":
+        assert_left_is_what_comes_later(*watched, "records")
     check_bronze(spark, lake, source.values)
 
     read = list(source.values)
@@ -81,6 +86,8 @@ def test_a_bus_is_taken_in_once_and_then_goes_on_from_the_checkpoint(
     check_bronze(spark, lake, read + published)
     assert len(published) == 2
     assert counts.lost == lost
+    # Without an end, nobody knows how much Kinesis has that was not read.
+    assert counts.left == {"kinesis": {}, "sqs": {"files": 0}}.get(source.name, {"records": 0})
     if lost:
         (row,) = lake.read(spark, QUARANTINE).collect()
         assert (row.stage, row.bus, row.value) == (LOST, source.name, None)

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -40,7 +40,7 @@ from .gathering import Gathered
 from .landing import LANDED_DDL, ToRows, land, landed_files
 from .streams import rows_of
 from .tables import EVENTS, Lake, Table, prepare_table
-from .tasks import cores, each_item, tasks
+from .tasks import cores, each_item, tasks, tasks_done
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +59,7 @@ _ROWS_IN_BATCH = 40_000
 _BYTES_IN_BATCH = 64 * 1024**2
 # Their messages are in the processor's cache when they are encoded.
 _LINES_AT_ONCE = 250
+_WATCH_S = 1.0
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -94,6 +95,8 @@ class Progress:
     done: int = 0
     skipped: int = 0
     """Units that an earlier job brought."""
+    fetched: int = 0
+    """Units that were fetched since the last commit, and are in the lake with the next."""
     rows: int = 0
     started: float = field(default_factory=time.monotonic)
 
@@ -102,14 +105,15 @@ class Progress:
         """One line."""
         elapsed_s = max(time.monotonic() - self.started, 1e-3)
         width = 24
-        filled = width * self.done // max(self.total, 1)
+        done = self.done + self.fetched
+        filled = width * done // max(self.total, 1)
         parts = [
-            f"backfill [{'█' * filled}{'·' * (width - filled)}] {self.done} of {self.total} symbol days",
+            f"backfill [{'█' * filled}{'·' * (width - filled)}] {done} of {self.total} symbol days",
             f"{self.rows:,} rows",
             f"{self.rows / elapsed_s:,.0f} rows/s",
         ]
-        if self.done > self.skipped and self.done < self.total:
-            left_s = elapsed_s / (self.done - self.skipped) * (self.total - self.done)
+        if self.skipped < done < self.total:
+            left_s = elapsed_s / (done - self.skipped) * (self.total - done)
             parts.append(f"about {left_s / 60:,.0f} min left")
         if self.skipped:
             parts.append(f"{self.skipped} were there already")
@@ -140,8 +144,9 @@ class Backfill:
             if is_stopped():
                 break
             units_now = left[start : start + wave]
-            progress.rows += self._bring(units_now)
-            progress.done += len(units_now)
+            with self._watched(progress, report):
+                progress.rows += self._bring(units_now)
+            progress.done, progress.fetched = progress.done + len(units_now), 0
             if report is not None:
                 report(progress)
         return progress
@@ -150,6 +155,29 @@ class Backfill:
         """Sessions of units whose ledger is in bronze."""
         ends = self.lake.read(self.spark, EVENTS).where(f"bus = '{BUS}' AND payload_case = 'session_end'")
         return {row["session"] for row in ends.select("session").distinct().collect()}
+
+    @contextmanager
+    def _watched(self, progress: Progress, report: Callable[[Progress], None] | None) -> Iterator[None]:
+        """Reports now and then which tasks have ended; a Connect server does not tell."""
+        from pyspark.sql.utils import is_remote
+
+        if report is None or is_remote():
+            yield
+            return
+        is_over = threading.Event()
+
+        def watch() -> None:
+            while not is_over.wait(_WATCH_S):
+                progress.fetched = tasks_done(self.spark)
+                report(progress)
+
+        watcher = threading.Thread(target=watch, name="backfill-progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            watcher.join()
 
     def _bring(self, units: Sequence[Unit]) -> int:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -247,38 +275,20 @@ def _own_words(error: Exception) -> str:
     return lines[-1].partition("LakeError: ")[2] if lines else str(error).strip().partition("\n")[0]
 
 
-class ProgressBar:
-    """Shows a backfill on standard error: redrawn on a terminal, a line for each commit in a log."""
-
-    def __init__(self, out: TextIO | None = None) -> None:
-        self._out = out or sys.stderr
-        self._end = "" if self._out.isatty() else "\n"
-        self._start = "\r\x1b[2K" if self._out.isatty() else ""
-
-    def __call__(self, progress: Progress) -> None:
-        """Shows where it is."""
-        self._out.write(f"{self._start}{progress.text}{self._end}")
-        self._out.flush()
-
-    def end(self, progress: Progress) -> None:
-        """Shows where it ended."""
-        self._out.write(f"{self._start}{progress.text}\n")
-
-
 def run(settings: Settings) -> int:
     """`lake backfill`: history to bronze, then silver and gold as far as is asked."""
     from .ingest import refine
     from .jobs import open_session, stop_signal
-    from .progress import ProgressLine
+    from .progress import ProgressLine, StatusLine
 
     request = to_request(settings)
     lake = Lake.at(settings.lake)
     with stop_signal() as stop:
         spark = open_session(settings, long_running=True)
         cache_dir = None if settings.source("cache_dir") == "default" else str(settings.cache_dir)
-        bar = ProgressBar()
+        bar = StatusLine()
         job = Backfill(spark, lake, [request], settings.api_url, settings.api_key, cache_dir)
-        bar.end(job.run(bar, stop.is_set))
+        bar.end(job.run(lambda progress: bar.show(lambda: progress.text), stop.is_set).text)
         if settings.until != "bronze" and not stop.is_set():
             line = ProgressLine(is_remote=settings.remote is not None)
             line.end(

@@ -7,9 +7,10 @@ The price is a second read of the values.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +25,9 @@ from .gold.writer import GoldWriter, read_changes
 from .options import DEFAULT_GOLD
 from .silver.writer import SilverWriter, read_events
 from .sources import load_source
-from .streams import BatchWriter, Counts, start_stream, stream_error
+from .streams import BatchWriter, Counts, progress_of, start_stream, stream_error
 from .tables import EVENTS, QUARANTINE, Lake, all_tables, check_table, prepare_table
+from .unread import count_records, count_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,12 +41,24 @@ LAYERS = ("bronze", "silver", "gold")
 Report = Callable[[list[Counts]], None]
 """Told now and then what each stream has written."""
 
-PlannedStream = tuple[str, Callable[[float | None], "tuple[StreamingQuery, BatchWriter]"]]
-"""A stream's name, and what starts it."""
+CountLeft = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, int]]
+"""What is left behind a batch, by what Spark tells of where its sources are."""
+
+
+class PlannedStream(NamedTuple):
+    """A stream that was not started yet."""
+
+    name: str
+    start: Callable[[float | None], tuple[StreamingQuery, BatchWriter]]
+    count_left: CountLeft
+
 
 _log = get_logger("lakehouse.ingest")
 
 _POLL_S = 0.2
+_LOOK_S = 2.0
+_LOOK_SHARE = 0.05
+"""What is left is counted every so many seconds, but for no more than this share of the time."""
 _STOP_S = 30.0
 
 
@@ -86,8 +100,12 @@ class Ingest:
         rows, to_records = source.read_stream(self.spark, self.options, self.max_batch_bytes)
         expected_rows = getattr(source, "expected_rows", None)
         writer = partial(BronzeWriter, bus=self.source, to_records=to_records, expected_rows=expected_rows)
-        yield name, partial(start_stream, rows, self.lake, name, writer)
+        count_left = partial(count_records, expected_rows) if expected_rows is not None else self._count_files(source, name)
+        yield PlannedStream(name, partial(start_stream, rows, self.lake, name, writer), count_left)
         yield from _later_streams(self.spark, self.lake, self.until, self.gold, self.max_batch_bytes)
+
+    def _count_files(self, source: Any, stream: str) -> CountLeft:
+        return lambda _: source.count_left(self.options, progress_of(self.lake, stream)) if self.lake.is_local else {}
 
 
 def refine(
@@ -113,12 +131,13 @@ def _later_streams(
     # Before silver runs: both make the tables that are missing.
     changes = None if chosen is None else read_changes(spark, lake, chosen, max_batch_bytes)
     events = read_events(spark, lake, max_batch_bytes)
-    yield "silver", partial(start_stream, events, lake, "silver", SilverWriter)
+    yield PlannedStream("silver", partial(start_stream, events, lake, "silver", SilverWriter), partial(count_rows, "silver"))
     if changes is None or chosen is None:
         return
     # A product that is new begins with the first row: each choice has a checkpoint of its own.
     name = f"gold-{xxh3_64_hexdigest(','.join(chosen.names).encode())[:8]}"
-    yield name, partial(start_stream, changes, lake, name, partial(GoldWriter, chosen=chosen))
+    start = partial(start_stream, changes, lake, name, partial(GoldWriter, chosen=chosen))
+    yield PlannedStream(name, start, partial(count_rows, "gold"))
 
 
 def _run_streams(
@@ -130,20 +149,21 @@ def _run_streams(
     running: list[Running] = []
     stop = stop or threading.Event()
     try:
-        for stream, start in streams:
+        for planned in streams:
             if stop.is_set():
                 break
             try:
-                query, writer = start(trigger_s)
+                query, writer = planned.start(trigger_s)
             except PySparkException as error:
-                raise stream_error(stream, error) from error
-            running.append(Running(stream, query, writer))
+                raise stream_error(planned.name, error) from error
+            running.append(Running(planned.name, query, writer, planned.count_left))
             if trigger_s is None:
                 _wait(running, stop, report, fed)
         if trigger_s is not None:
             _wait(running, stop, report, fed)
     finally:
         _stop(running)
+    _look_ahead(running, fed)
     return [stream.writer.counts for stream in running]
 
 
@@ -153,9 +173,21 @@ class Running(NamedTuple):
     name: str
     query: StreamingQuery
     writer: BatchWriter
+    count_left: CountLeft
+
+    def look_ahead(self) -> Mapping[str, int]:
+        """What is left behind the last batch."""
+        try:
+            progress = self.query.lastProgress
+            return self.count_left(json.loads(progress.json)["sources"]) if progress is not None else {}
+        except Exception as error:
+            # Logs and files may go while they are looked at. No job ends because its end is not known.
+            _log.debug("what is left can't be counted", stream=self.name, error=str(error))
+            return {}
 
 
 def _wait(running: list[Running], stop: threading.Event, report: Report | None, fed: Any) -> None:
+    look_at = time.monotonic() + _LOOK_S
     while not stop.wait(_POLL_S):
         if fed is not None and fed.failure is not None:
             raise fed.failure
@@ -165,9 +197,19 @@ def _wait(running: list[Running], stop: threading.Event, report: Report | None, 
                 # Spark wraps what its own caller raised into a page of text.
                 raise stream_error(stream.name, stream.writer.failure or failure) from failure
         if report is not None:
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + max(_look_ahead(running, fed) / _LOOK_SHARE, _LOOK_S)
             report([stream.writer.counts for stream in running])
         if not any(stream.query.isActive for stream in running):
             break
+
+
+def _look_ahead(running: list[Running], fed: Any) -> float:
+    """Counts what is left for each stream; how many seconds that took."""
+    began = time.monotonic()
+    for place, stream in enumerate(running):
+        stream.writer.counts.left = {**(fed.left if fed is not None and place == 0 else {}), **stream.look_ahead()}
+    return time.monotonic() - began
 
 
 def _stop(running: list[Running]) -> None:

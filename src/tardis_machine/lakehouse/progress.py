@@ -7,45 +7,63 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 from .streams import Counts
 from .tables import EVENTS, QUARANTINE
 
-__all__ = ["ProgressLine"]
+__all__ = ["ProgressLine", "StatusLine"]
 
 _LOG_EVERY_S = 10.0
 _REDRAW = "\r\x1b[2K"
 
 
+class StatusLine:
+    """A line on standard error, or wherever it is told to write."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stderr
+        self._redraw = _REDRAW if self._out.isatty() else ""
+        self._shown = time.monotonic()
+
+    def show(self, text: Callable[[], str]) -> None:
+        """Shows where a job is; into a log not each time."""
+        if self._redraw:
+            self._out.write(f"{self._redraw}{text()}")
+        elif time.monotonic() - self._shown >= _LOG_EVERY_S:
+            self._shown = time.monotonic()
+            self._out.write(f"{text()}\n")
+        self._out.flush()
+
+    def end(self, text: str) -> None:
+        """Shows where a job ended."""
+        self._out.write(f"{self._redraw}{text}\n")
+        self._out.flush()
+
+
 class ProgressLine:
-    """Rows so far, rows a second, and how far behind the newest record is."""
+    """Rows so far, rows a second, how far behind the newest record is, and what is left."""
 
     def __init__(self, out: TextIO | None = None, *, is_remote: bool = False) -> None:
         """`is_remote`: batches run in a Spark Connect server, and what they count stays there."""
-        self._out = out or sys.stderr
+        self._line = StatusLine(out)
         self._is_remote = is_remote
-        self._is_terminal = self._out.isatty()
-        self._started = self._shown = time.monotonic()
+        self._started = time.monotonic()
 
     def __call__(self, counts: list[Counts]) -> None:
         """Shows where the job is."""
-        if self._is_terminal:
-            self._out.write(f"{_REDRAW}{self.text(counts)}")
-            self._out.flush()
-        elif time.monotonic() - self._shown >= _LOG_EVERY_S:
-            self._shown = time.monotonic()
-            self._out.write(f"{self.text(counts)}\n")
+        self._line.show(lambda: self.text(counts))
 
     def end(self, counts: list[Counts]) -> None:
         """Shows where the job ended."""
-        self._out.write(f"{_REDRAW if self._is_terminal else ''}{self.text(counts)}\n")
-        self._out.flush()
+        self._line.end(self.text(counts))
 
     def text(self, counts: list[Counts]) -> str:
         """The line."""
         if self._is_remote:
-            return f"{time.monotonic() - self._started:,.0f} s in the Spark Connect server, which alone counts rows"
+            elapsed = f"{time.monotonic() - self._started:,.0f} s in the Spark Connect server, which alone counts rows"
+            return " · ".join([elapsed, *_left(counts)])
         rows: dict[str, int] = {}
         for stream in counts:
             for table, count in stream.rows.items():
@@ -63,4 +81,10 @@ class ProgressLine:
         newest_us = counts[0].newest_us if counts else None
         if newest_us is not None:
             parts.append(f"lag {max(time.time() - newest_us / 1e6, 0):,.1f} s")
-        return " · ".join(parts)
+        return " · ".join([*parts, *_left(counts)])
+
+
+def _left(counts: list[Counts]) -> list[str]:
+    left = {what: count for stream in counts for what, count in stream.left.items()}
+    some = [f"{count:,} {what}" for what, count in left.items() if count]
+    return [f"left {', '.join(some)}"] if some else ["nothing left"] if left else []

@@ -35,6 +35,7 @@ __all__ = [
     "BatchWriter",
     "Counts",
     "planned_offsets",
+    "progress_of",
     "read_table_stream",
     "rows_of",
     "split_refused",
@@ -54,6 +55,8 @@ class Counts:
     """The latest broker time among the rows."""
     lost: int = 0
     """Records that were gone before they could be read, as far as they can be counted."""
+    left: Mapping[str, int] = field(default_factory=dict)
+    """What it has not read yet, by what it is (`records`, `rows for silver`); nothing where that is not known."""
 
     def add(self, table: str, rows: int) -> None:
         """Counts rows of a table."""
@@ -208,12 +211,17 @@ def start_stream(
     trigger_s: float | None,
 ) -> tuple[StreamingQuery, BatchWriter]:
     """Starts a stream where it stopped last; without a trigger it ends when it has read what is there now."""
-    checkpoint = lake.checkpoint(stream)
-    identity = _identity(rows.sparkSession, lake, f"{checkpoint}/identity")
-    writer = make_writer(lake, stream, identity=identity, may_repeat=_may_have_pending_batch(lake, f"{checkpoint}/progress"))
-    query = rows.writeStream.queryName(stream).option("checkpointLocation", f"{checkpoint}/progress").foreachBatch(writer)
+    progress = progress_of(lake, stream)
+    identity = _identity(rows.sparkSession, lake, f"{lake.checkpoint(stream)}/identity")
+    writer = make_writer(lake, stream, identity=identity, may_repeat=_may_have_pending_batch(lake, progress))
+    query = rows.writeStream.queryName(stream).option("checkpointLocation", progress).foreachBatch(writer)
     query = query.trigger(availableNow=True) if trigger_s is None else query.trigger(processingTime=f"{trigger_s} seconds")
     return query.start(), writer
+
+
+def progress_of(lake: Lake, stream: str) -> str:
+    """Where Spark writes down what the batches of a stream hold."""
+    return f"{lake.checkpoint(stream)}/progress"
 
 
 def _identity(spark: SparkSession, lake: Lake, path: str) -> str:
@@ -233,7 +241,7 @@ def _identity(spark: SparkSession, lake: Lake, path: str) -> str:
 
 def planned_offsets(spark: SparkSession, lake: Lake, stream: str, batch_id: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Where a batch of a stream with one source begins and ends, as the checkpoint has it before the batch runs."""
-    progress = f"{lake.checkpoint(stream)}/progress"
+    progress = progress_of(lake, stream)
     # Sources that have to remember where their first batch began do so in a file of their own.
     before = f"offsets/{batch_id - 1}" if batch_id else "sources/0/0"
     texts = [_read_text(spark, lake, f"{progress}/{place}") for place in (before, f"offsets/{batch_id}")]

@@ -15,7 +15,7 @@ from .tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["cores", "each_item", "tasks"]
+__all__ = ["cores", "each_item", "tasks", "tasks_done"]
 
 T = TypeVar("T")
 
@@ -40,3 +40,10 @@ def cores(spark: SparkSession) -> int:
 
     # A Connect server does not tell how many it has.
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 1) if is_remote() else spark.sparkContext.defaultParallelism
+
+
+def tasks_done(spark: SparkSession) -> int:
+    """How many tasks of what runs now have ended."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)

@@ -13,7 +13,7 @@ import pytest
 
 from tardis_machine.errors import LakeError
 from tardis_machine.lakehouse.answers import TABLE_ROWS, write_csv, write_json, write_table
-from tardis_machine.lakehouse.chart import draw_chart
+from tardis_machine.lakehouse.chart import Panel, draw_chart, plan_panels
 
 NAMES = ["at", "day", "price", "bids", "id", "note"]
 ROW = (
@@ -78,6 +78,48 @@ def test_a_chart_is_drawn_of_prices_and_volumes(tmp_path: Path) -> None:
     draw_chart(frame, path, "bars")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_size > 10_000
+
+
+def test_what_shares_no_scale_shares_no_panel() -> None:
+    frame = pd.DataFrame(
+        {
+            "date": [date(2020, 2, 1)] * 3,
+            "start": pd.date_range("2020-02-01", periods=3, freq="h", tz="UTC"),
+            "spread": [Decimal("0.5"), Decimal("0.6"), None],
+            "bid": [28_000.0, 28_001.0, 28_002.0],
+            "ask": [28_000.5, 28_001.6, 28_002.0],
+            "funding_rate": [-1e-4, 1e-4, 1e-4],
+            "nothing": [None] * 3,
+            "volume": [1, 2, 3],
+        }
+    )
+    assert plan_panels(frame) == (
+        "start",
+        [Panel("lines", ["spread"]), Panel("lines", ["bid", "ask"]), Panel("lines", ["funding_rate"]), Panel("bars", ["volume"])],
+    )
+    assert plan_panels(frame[["date", "volume"]]) == ("date", [Panel("bars", ["volume"])])
+    assert plan_panels(frame[["start", "bid"]]) == ("start", [Panel("lines", ["bid"])])
+
+
+def test_gaps_are_drawn_as_spans(tmp_path: Path) -> None:
+    at = pd.date_range("2020-02-01", periods=4, freq="min", tz="UTC")
+    frame = pd.DataFrame(
+        {
+            "date": [date(2020, 2, 1)] * 4,
+            "exchange": ["bitmex", "bitmex", "okex", "okex"],
+            "symbol": [None, "XBTUSD", None, "A"],
+            "kind": ["disconnect", "sequence", "disconnect", "sequence"],
+            "start": at,
+            "end": [at[1], at[2], pd.NaT, at[3]],
+            "first_sequence": [None, 7, None, 9],
+        }
+    )
+    assert plan_panels(frame) == ("start", [Panel("spans", ["start", "end"])])
+    draw_chart(frame, tmp_path / "gaps.png", "gaps")
+    assert (tmp_path / "gaps.png").stat().st_size > 10_000
+    # Alone, and without any end.
+    draw_chart(frame[:1].assign(end=pd.NaT), tmp_path / "one.png", "gaps")
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ A module has
         an unbounded DataFrame, and how workers make records of its rows (`records`)
     expected_rows(start, end) -> int | None     (where records may be gone before they are read)
         how many rows lie between two offsets of the checkpoint; None where some are gone and nobody knows how many
+    count_left(settings, progress) -> {what: how many}     (where rows can't be counted like that)
+        what the stream with this checkpoint has not read yet
     feed(settings, once) -> a context     (where something has to bring the records)
-        runs beside the stream
+        runs beside the stream; what the context gives has `failure`, what ended it, and `left`, what it has not brought yet
 
 Obligations: a batch, once planned, has the same rows whenever it is read again, also by another process that has nothing but the
 checkpoint; `position` tells a record apart from every other of the same bus and destination; data that was there and is gone before

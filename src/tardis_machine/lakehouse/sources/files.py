@@ -6,7 +6,7 @@ and its row. Spark keeps the list of files already read in the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import LakeError
+from ..unread import count_files
 from .records import SCHEMA, Stream
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 OPTIONS = ()
 
 _FILE_DDL = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
+_PATTERN = "*.parquet"
 _ROWS_IN_BATCH = 20_000
 _SCHEMA = "value BINARY, key STRING, headers MAP<STRING, STRING>, destination STRING"
 
@@ -41,6 +43,12 @@ def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Str
     if not Path(folder).is_dir():
         raise LakeError(f"--file-dir: there is no folder {folder}")
     return read_folder(spark, folder, max_batch_bytes, recursiveFileLookup="true")
+
+
+def count_left(settings: Any, progress: str) -> Mapping[str, int]:
+    """Files that were not read yet; in an object store they are not looked for."""
+    folder = _folder(settings)
+    return {} if "://" in folder else count_files(Path(folder).rglob(_PATTERN), progress)
 
 
 def read_folder(spark: SparkSession, folder: str, max_batch_bytes: int, **options: str) -> Stream:
@@ -96,7 +104,7 @@ def _read_by_spark(spark: SparkSession, folder: str, max_batch_bytes: int) -> St
 
 
 def _limits(max_batch_bytes: int) -> dict[str, str]:
-    return {"pathGlobFilter": "*.parquet", "maxBytesPerTrigger": str(max_batch_bytes)}
+    return {"pathGlobFilter": _PATTERN, "maxBytesPerTrigger": str(max_batch_bytes)}
 
 
 def _folder(settings: Any) -> str:

@@ -45,6 +45,7 @@ class KinesisLanes(Lanes):
     """Reads shards with GetRecords. A lane is named `stream/shard`."""
 
     name = "kinesis"
+    tells_its_end = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)

@@ -81,6 +81,8 @@ class Lanes(ABC):
     after `close`."""
 
     name: ClassVar[str]
+    tells_its_end: ClassVar[bool] = True
+    """Whether the newest record can be found without reading all before it."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """`options` as `Settings.for_bus` gives them."""
@@ -204,6 +206,7 @@ def read_lanes(spark: SparkSession, kind: type[Lanes], options: Mapping[str, Any
     class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def __init__(self) -> None:
             self._target: dict[str, Mark] | None = None
+            self._planned: dict[str, Mark] = {}
 
         def initialOffset(self) -> dict[str, Any]:  # noqa: N802
             # Where a lane begins stands in its first mark, so that a batch that is planned anew begins where it did.
@@ -221,7 +224,13 @@ def read_lanes(spark: SparkSession, kind: type[Lanes], options: Mapping[str, Any
             if self._target == {}:
                 self._target = reading.newest(marks)
             rows = limit.max_rows if isinstance(limit, ReadMaxRows) else _ALL
-            return to_offset(_within(reading.advance(marks, rows), self._target))
+            self._planned = _within(reading.advance(marks, rows), self._target)
+            return to_offset(self._planned)
+
+        def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+            if self._target is not None:
+                return to_offset(self._target)
+            return to_offset(_reading_of(kind, options).newest(self._planned)) if kind.tells_its_end else None
 
         def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
             return [InputPartition(tuple(part)) for part in _reading_of(kind, options).ranges(to_marks(start), to_marks(end))]

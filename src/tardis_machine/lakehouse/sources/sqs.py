@@ -27,6 +27,7 @@ from ...eventbus.aws import AwsClient, Problem
 from ...eventbus.file import sync
 from ...eventbus.sqs import access_of, routed_queues
 from ...telemetry import get_logger
+from ..unread import count_files
 from .files import read_folder
 from .lanes import identity_of, patiently
 from .records import Columns, Stream
@@ -46,6 +47,8 @@ _VISIBILITY_S = 120
 _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 _HIDDEN_S = _VISIBILITY_S + 30
 """How long messages that nobody sees are waited for."""
+_LOOK_S = 10.0
+"""How often messages are counted that are left."""
 _EMPTY_ROUNDS = 2
 """A queue is distributed: one empty answer is no proof."""
 
@@ -62,6 +65,11 @@ def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Str
     folder = _landing_folder(settings)
     folder.mkdir(parents=True, exist_ok=True)
     return read_folder(spark, str(folder), max_batch_bytes, cleanSource="delete")
+
+
+def count_left(settings: Any, progress: str) -> Mapping[str, int]:
+    """Files that were landed and not read yet."""
+    return count_files(_landing_folder(settings).glob("*.parquet"), progress)
 
 
 @contextmanager
@@ -98,7 +106,10 @@ class Receiver(AbstractContextManager["Receiver"]):
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run_for_ever, name="sqs-receiver", daemon=True)
         self._files = 0
+        self._look_at = time.monotonic() + _LOOK_S
         self.failure: Exception | None = None
+        self.left: dict[str, int] = {}
+        """What the queues still have, where that may be asked."""
 
     def drain(self) -> int:
         """Takes what the queues have; how many messages that were."""
@@ -121,6 +132,7 @@ class Receiver(AbstractContextManager["Receiver"]):
     async def _receive_on(self) -> None:
         while not self._stop.is_set():
             await self._land_patiently()
+            await self._look_ahead()
         await self._client.close()
 
     async def _drain(self) -> int:
@@ -132,17 +144,33 @@ class Receiver(AbstractContextManager["Receiver"]):
                 taken, empty, deadline = taken + landed, 0, time.monotonic() + _HIDDEN_S
             else:
                 empty += 1
+            if await self._look_ahead():
+                _log.info("messages are landed", bus="sqs", landed=taken, **self.left)
         await self._client.close()
+        self.left = {}
         return taken
+
+    async def _look_ahead(self) -> bool:
+        """Counts what is left, now and then; whether it did."""
+        if time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + _LOOK_S
+        left = await self._count_left()
+        self.left = {} if left is None else {"messages": left}
+        return True
 
     async def _has_more(self, deadline: float) -> bool:
         """Whether there are messages that come again: a call took them, and its answer never came; or that have just done so."""
-        left = sum([await patiently("sqs", partial(self._count, queue), self._client.close) for queue in self._queues])
+        left = await self._count_left() or 0
         if left and time.monotonic() >= deadline:
             _log.warning("messages are held by another receiver, and are not waited for", bus="sqs", messages=left)
         return left > 0 and time.monotonic() < deadline
 
-    async def _count(self, queue: str) -> int:
+    async def _count_left(self) -> int | None:
+        counts = [await patiently("sqs", partial(self._count, queue), self._client.close) for queue in self._queues]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    async def _count(self, queue: str) -> int | None:
         await self._client.open()
         doing = f"count the messages of the SQS queue {queue}"
         answer = await self._client.call("get_queue_attributes", doing, QueueUrl=queue, AttributeNames=_COUNTS)
@@ -152,7 +180,7 @@ class Receiver(AbstractContextManager["Receiver"]):
         if isinstance(error, TransientDeliveryError):
             raise error
         # Who may receive need not be allowed to count.
-        return 0
+        return None
 
     async def _land_patiently(self) -> int:
         return await patiently("sqs", self._land_file, self._client.close)
