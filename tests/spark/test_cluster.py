@@ -14,8 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tardis_machine
+from tardis_machine.errors import LakeError
 from tardis_machine.lakehouse.backfill import Backfill
 from tardis_machine.lakehouse.ingest import Ingest, refine
+from tardis_machine.lakehouse.session import start_session
 from tardis_machine.lakehouse.tables import Lake
 from tardis_machine.request import parse_normalized_request
 from tardis_machine.sample.history_api import SampleHistoryApi
@@ -24,6 +26,7 @@ from tardis_machine.sample.recording import Recording
 from tests.lake_crash.comparing import compare_lakes, compare_table
 from tests.lake_crash.events import FEW_MARKETS, write_files
 from tests.lake_crash.job import QUICK_START, LakeJob
+from tests.servers.process import free_port
 from tests.servers.spark_cluster import SparkCluster, make_bare_python
 
 pytestmark = pytest.mark.timeout(900)
@@ -129,3 +132,10 @@ def test_a_backfill_on_a_cluster_has_the_tables_of_one_machine(
         *(compare_table(table, lake, local) for table in ("silver.trades", "silver.book_changes")),
     ]
     assert [item for item in compared if not item.is_equal or not item.rows] == []
+
+
+def test_a_master_that_is_not_there_is_named() -> None:
+    ports = [free_port(), free_port()]
+    places = [f"127.0.0.1:{port}" for port in ports]
+    with pytest.raises(LakeError, match=rf"--master: no Spark master answers at {places[0]}: .*refused; {places[1]}: .*refused"):
+        start_session(master=f"spark://{','.join(places)}")

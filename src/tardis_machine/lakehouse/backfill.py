@@ -278,11 +278,11 @@ def _own_words(error: Exception) -> str:
 def run(settings: Settings) -> int:
     """`lake backfill`: history to bronze, then silver and gold as far as is asked."""
     from .ingest import refine
-    from .jobs import open_session, stop_signal
+    from .jobs import open_lake, open_session, stop_signal
     from .progress import ProgressLine, StatusLine
 
     request = to_request(settings)
-    lake = Lake.at(settings.lake)
+    lake = open_lake(settings)
     with stop_signal() as stop:
         spark = open_session(settings, long_running=True)
         cache_dir = None if settings.source("cache_dir") == "default" else str(settings.cache_dir)

@@ -50,7 +50,7 @@ def draw_chart(frame: pd.DataFrame, path: Path, title: str) -> None:
 
     time, panels = plan_panels(frame)
     figure, places = plt.subplots(
-        *(len(panels), 1),
+        nrows=len(panels),
         sharex=True,
         figsize=(12, max(6.75, 2.25 * len(panels))),
         dpi=120,
@@ -65,7 +65,7 @@ def draw_chart(frame: pd.DataFrame, path: Path, title: str) -> None:
         else:
             _draw(axes, ordered, time, panel.columns, groups, as_bars=panel.kind == "bars")
     places[0, 0].set_title(title, loc="left", fontsize=11, color="#333333")
-    figure.savefig(path)
+    figure.savefig(path, format="png")
     plt.close(figure)
 
 

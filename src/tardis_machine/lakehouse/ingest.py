@@ -77,6 +77,11 @@ class Ingest:
     gold: Sequence[str] = DEFAULT_GOLD
     """The products that are kept, where it goes as far as gold."""
 
+    def __post_init__(self) -> None:
+        """A product that there is none of is refused before anything is taken in."""
+        if self.until == "gold":
+            parse_products(self.gold)
+
     def run_once(self, report: Report | None = None, stop: threading.Event | None = None) -> list[Counts]:
         """Takes in what is there now, layer by layer, and ends."""
         return self._run(None, report, stop)

@@ -26,9 +26,8 @@ def ingest(settings: Any) -> int:
     from .progress import ProgressLine
     from .sources import load_source
 
-    # A source that is not to be read is found out before Spark takes its seconds to start.
     load_source(settings.from_).identity(settings)
-    lake = Lake.at(settings.lake)
+    lake = open_lake(settings)
     with stop_signal() as stop:
         job = Ingest(
             open_session(settings, long_running=True),
@@ -43,6 +42,17 @@ def ingest(settings: Any) -> int:
         counts = job.run_once(progress, stop) if settings.once else job.run(settings.trigger, stop, progress)
         progress.end(counts)
     return 0
+
+
+def open_lake(settings: Any) -> Lake:
+    """The lake that is to be filled; what can't be done is found out before Spark takes its seconds to start."""
+    from .gold import parse_products
+
+    if settings.until == "gold":
+        parse_products(settings.gold)
+    lake = Lake.at(settings.lake)
+    lake.make_room()
+    return lake
 
 
 def open_session(settings: Any, *, long_running: bool = False) -> SparkSession:

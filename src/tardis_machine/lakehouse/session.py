@@ -64,6 +64,7 @@ _TOOLS = Path(__file__).resolve().parents[3] / ".tools"
 _DELTA_JAR = "delta-spark_*.jar"
 _JAVA_VERSION = 17
 _CONNECT_PORT = 15_002
+_STANDALONE, _MASTER_PORT = "spark://", 7_077
 # Of another kind of processor or Python, what is compiled has another ending, and is passed over.
 _MODULE_ENDINGS = (".py", EXTENSION_SUFFIXES[0])
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -97,6 +98,8 @@ def start_session(
         settings = {**DELTA_CONF, **SQL_CONF, **_local_conf(master, long_running=long_running), **(conf or {})}
         if "spark.jars.packages" not in settings:
             settings.setdefault("spark.jars", ",".join(str(jar) for jar in find_jars(jars_dir)))
+        if master.startswith(_STANDALONE):
+            _find_master(master)
         builder, where = builder.master(master), master
         # The JVM inherits it. By default threads allocate from eight arenas a core, whose unused parts nobody else gets: a driver of 2 GB
         # would have hundreds of MB that it does not use.
@@ -124,11 +127,30 @@ def _find_server(remote: str) -> str:
     """Where the Connect server is, without the token that its address may have; its own client would go on trying for ten minutes."""
     place = urlsplit(remote)
     host, port = place.hostname or "", place.port or _CONNECT_PORT
+    problem = _unreachable(host, port)
+    if problem is not None:
+        raise LakeError(f"--remote: no Spark Connect server answers at {host}:{port}: {problem}")
+    return f"sc://{host}:{port}"
+
+
+def _find_master(master: str) -> None:
+    """One of the masters must answer; Spark would go on trying for a minute, and then say that it is stopped."""
+    problems = []
+    for address in master.removeprefix(_STANDALONE).split(","):
+        place = urlsplit(f"//{address}")
+        problem = _unreachable(place.hostname or "", place.port or _MASTER_PORT)
+        if problem is None:
+            return
+        problems.append(f"{address}: {problem}")
+    raise LakeError(f"--master: no Spark master answers at {'; '.join(problems)}")
+
+
+def _unreachable(host: str, port: int) -> OSError | None:
     try:
         socket.create_connection((host, port), timeout=10).close()
     except OSError as error:
-        raise LakeError(f"--remote: no Spark Connect server answers at {host}:{port}: {error}") from None
-    return f"sc://{host}:{port}"
+        return error
+    return None
 
 
 _KEPT: list[TemporaryDirectory[str]] = []

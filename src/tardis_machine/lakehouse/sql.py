@@ -5,8 +5,10 @@ Invariant: only the answer is written to standard output.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import unquote
@@ -33,18 +35,41 @@ def run(settings: Any) -> int:
     """`lake sql`: asks, and writes the answer."""
     if settings.format == "parquet" and settings.output is None:
         raise LakeError("--format parquet: needs --output, the file to write")
+    for flag, file in (("--output", settings.output), ("--chart", settings.chart)):
+        # Before Spark takes its time to find an answer that has nowhere to go.
+        if file is not None and not Path(file).parent.is_dir():
+            raise LakeError(f"{flag}: there is no folder {Path(file).parent} to write {Path(file).name} to")
     lake = Lake.at(settings.lake)
     lake.check_exists()
     spark = open_session(settings)
     answer = query(spark, lake, settings.query)
     if settings.chart is not None:
-        from .chart import draw_chart
+        with _one_sentence("--chart", settings.chart):
+            from .chart import draw_chart
 
-        draw_chart(answer.toPandas(), Path(settings.chart), settings.query)
+            draw_chart(answer.toPandas(), Path(settings.chart), settings.query)
         if settings.output is None:
             return 0
-    write_answer(answer, settings.format, settings.output)
+    with _one_sentence("--output", settings.output):
+        write_answer(answer, settings.format, settings.output)
     return 0
+
+
+@contextmanager
+def _one_sentence(flag: str, file: Path | None) -> Iterator[None]:
+    """What goes wrong while an answer is computed and written."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise LakeError(f"The query failed: {_sentence(error)}") from None
+    except OSError as error:
+        if file is None:
+            # Who read standard output does not any more.
+            raise
+        raise LakeError(f"{flag}: {file} can't be written: {error.strerror or error}") from None
 
 
 def query(spark: SparkSession, lake: Lake, text: str) -> DataFrame:
@@ -60,20 +85,15 @@ def query(spark: SparkSession, lake: Lake, text: str) -> DataFrame:
 
 def write_answer(answer: DataFrame, form: str, output: Path | None) -> None:
     """Writes the rows to a file, or to standard output."""
-    from pyspark.errors import PySparkException
+    if form == "parquet":
+        import pyarrow.parquet as pq
 
-    try:
-        if form == "parquet":
-            import pyarrow.parquet as pq
-
-            pq.write_table(answer.toArrow(), output)
-        elif output is not None:
-            with Path(output).open("w", encoding="utf-8", newline="") as out:
-                _WRITERS[form](answer.columns, answer.toLocalIterator(), out)
-        else:
-            _WRITERS[form](answer.columns, answer.toLocalIterator(), sys.stdout)
-    except PySparkException as error:
-        raise LakeError(f"The query failed: {_sentence(error)}") from None
+        pq.write_table(answer.toArrow(), output)
+    elif output is not None:
+        with Path(output).open("w", encoding="utf-8", newline="") as out:
+            _WRITERS[form](answer.columns, answer.toLocalIterator(), out)
+    else:
+        _WRITERS[form](answer.columns, answer.toLocalIterator(), sys.stdout)
 
 
 _REGISTERED: WeakKeyDictionary[SparkSession, tuple[Lake, set[str]]] = WeakKeyDictionary()
@@ -117,4 +137,6 @@ def _quoted(text: str) -> str:
 
 
 def _sentence(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+    # Spark names what went wrong in brackets, in the midst of a page where executors found it.
+    named = re.search(r"\[[A-Z][A-Z0-9_.]+\] .*", str(error))
+    return named[0] if named else str(error).strip().partition("\n")[0]

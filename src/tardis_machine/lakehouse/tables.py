@@ -82,6 +82,14 @@ class Lake:
         """The rows of a table."""
         return spark.read.format("delta").load(self.path(table))
 
+    def make_room(self) -> None:
+        """Makes the folder of a local lake; raises LakeError where there can be none."""
+        if self.is_local:
+            try:
+                Path(self.root).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise LakeError(f"--lake: no lake can be made in {self.root}: {error.strerror}") from None
+
     def check_exists(self) -> None:
         """Raises LakeError where a local lake is not there; what lies elsewhere is found out by Spark."""
         if self.is_local and not Path(self.root).is_dir():

@@ -116,6 +116,6 @@ def parse_products(names: Iterable[str]) -> Chosen:
             products[name] = _BY_INTERVAL[kind](interval)
         else:
             takes = ", ".join([*(f"{kind}_1m" for kind in _BY_INTERVAL), TOP, "book_state_10_1s", *_PLAIN])
-            raise OptionsError(f"gold: there is no product {name!r}, only such as {takes}", "gold")
+            raise OptionsError(f"--gold: there is no product {name!r}, only such as {takes}", "gold")
     has_tops = has_tops or any(TOP in product.reads for product in products.values())
     return Chosen(tuple(products.values()), tuple(book_states.values()), has_tops)
