@@ -2,9 +2,9 @@
 
     python -m benchmarks lakehouse [-- --events 2000000]
 
-Stages are measured twice in one JVM: the first round also pays for what the JVM compiles, and a job of hours runs like the second.
-Then a backfill of the cached sample hour of five exchanges, twice; and once bars over ten times the trades, and how many files small
-batches leave.
+Stages are measured four times in one JVM: the first round also pays for what the JVM compiles, and a job of hours runs like the median of
+the others. Then a backfill of the cached sample hour of five exchanges, five times; and once bars over ten times the trades, and how many
+files small batches leave.
 The processor time of a row does not depend on what else the machine does; two idle cores do two rows in that time.
 
 Invariant: ratios compare stages of one round, over the same records.
@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import sample_hour
-from benchmarks.report import Table, to_count, to_ratio
+from benchmarks.report import Table, spread, to_count, to_ratio
 from tardis_machine.eventbus.encoding import BronzeEncoder
 from tardis_machine.history.reader import read_lines
 from tardis_machine.lakehouse.backfill import Backfill, Progress
@@ -45,6 +46,7 @@ from tests.spark.source_under_test import SourceUnderTest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ROUNDS, BACKFILLS = 4, 5
 EVENTS_A_FILE = 62_500
 START_US = 1_580_515_200_000_000
 KEY = "bitmex|XBTUSD|trade"
@@ -177,7 +179,7 @@ def measure_kafka(spark: SparkSession, work_dir: Path, source: SourceUnderTest) 
 
 
 def measure_backfill(spark: SparkSession, work_dir: Path, minutes: int) -> tuple[int, int, list[Cost]]:
-    """The cached sample of five exchanges to bronze: how many recorded messages, how many rows, and what they took, twice."""
+    """The cached sample of five exchanges to bronze: how many recorded messages, how many rows, and what each round took."""
     sample_hour.fill(minutes)
     done: list[Progress] = []
 
@@ -188,7 +190,7 @@ def measure_backfill(spark: SparkSession, work_dir: Path, minutes: int) -> tuple
         done.append(Backfill(spark, lake, requests, "http://127.0.0.1:9", None, str(sample_hour.CACHE_DIR)).run())
 
     run("start", 1)  # as for the other stages: workers have loaded what they run
-    costs = [measured(partial(run, name, minutes)) for name in ("first", "second")]
+    costs = [measured(partial(run, str(number), minutes)) for number in range(BACKFILLS)]
     recorded = sum(len(read_lines(piece)) for name in sample_hour.EXCHANGES for piece in sample_hour.slices(name, minutes))
     return recorded, done[-1].rows, costs
 
@@ -242,22 +244,15 @@ def driver_bytes() -> int:
 
 
 def show(events: int, rounds: list[dict[str, Cost]]) -> None:
-    """The stages of both rounds."""
-    table = Table(
-        f"{to_count(events)} trades in files, and as many in a topic",
-        "",
-        "rows/s, first",
-        "of noop",
-        "rows/s, second",
-        "of noop",
-        "CPU µs a row",
-    )
+    """The stages: the first round, and the median of those after it."""
+    title = f"{to_count(events)} trades in files, and as many in a topic; the first round, then the median of {len(rounds) - 1}"
+    table = Table(title, "", "rows/s, first", "rows/s", "spread", "of noop", "CPU µs a row")
     for stage in rounds[0]:
-        cells = []
-        for costs in rounds:
-            noop = costs["kafka to noop" if stage.startswith("kafka") else "files to noop"]
-            cells += [to_count(events / costs[stage].wall_s), f"{noop.wall_s / costs[stage].wall_s:.2f}"]
-        table.add(stage, *cells, f"{rounds[-1][stage].cpu_s / events * 1e6:.1f}")
+        rates = [events / costs[stage].wall_s for costs in rounds]
+        noop = "kafka to noop" if stage.startswith("kafka") else "files to noop"
+        ratio = median(costs[noop].wall_s / costs[stage].wall_s for costs in rounds[1:])
+        cpu_us = median(costs[stage].cpu_s / events * 1e6 for costs in rounds[1:])
+        table.add(stage, to_count(rates[0]), to_count(median(rates[1:])), spread(rates[1:]), f"{ratio:.2f}", f"{cpu_us:.1f}")
     table.show()
 
 
@@ -271,7 +266,7 @@ def main() -> None:
     spark = start_session(master="local[2]", long_running=True)
     work_dir = Path(tempfile.mkdtemp(prefix="bench-lake-"))
     rounds: list[dict[str, Cost]] = []
-    once = Table("once", "", "", "CPU µs a row")
+    others = Table(f"others; backfills are the median of {BACKFILLS}", "", "", "spread", "CPU µs a row")
     try:
         with SourceUnderTest("kafka", work_dir / "kafka") as source:
             write_topic(source, events)
@@ -279,21 +274,23 @@ def main() -> None:
                 write_files(work_dir / "few" / session, min(events, 20_000), session)
                 write_files(work_dir / "all" / session, events, session)
             measure_files(spark, work_dir / "start", work_dir / "few")
-            for name in ("first", "second"):
-                costs = measure_files(spark, work_dir / name, work_dir / "all")
-                rounds.append(costs | measure_kafka(spark, work_dir / name, source))
+            for number in range(ROUNDS):
+                costs = measure_files(spark, work_dir / str(number), work_dir / "all")
+                rounds.append(costs | measure_kafka(spark, work_dir / str(number), source))
+                shutil.rmtree(work_dir / str(number))
         show(events, rounds)
         recorded, rows, backfills = measure_backfill(spark, work_dir, given.minutes)
         for what, count in (("recorded messages/s", recorded), ("rows/s", rows)):
-            speeds = ", ".join(to_count(count / cost.wall_s) for cost in backfills)
-            once.add(f"backfill, {what}, first and second", speeds, f"{backfills[-1].cpu_s / count * 1e6:.1f}")
+            speeds = [count / cost.wall_s for cost in backfills]
+            cpu_us = median(cost.cpu_s / count * 1e6 for cost in backfills)
+            others.add(f"backfill, {what}", to_count(median(speeds)), spread(speeds), f"{cpu_us:.1f}")
         few, many = (measure_bars(spark, work_dir, count) for count in (trades, 10 * trades))
-        once.add("bars, trades/s", to_count(10 * trades / many.wall_s), f"{many.cpu_s / trades / 10 * 1e6:.1f}")
-        once.add("bars, time of ten times the trades", to_ratio(many.wall_s / few.wall_s))
+        others.add("bars, trades/s", to_count(10 * trades / many.wall_s), "", f"{many.cpu_s / trades / 10 * 1e6:.1f}")
+        others.add("bars, time of ten times the trades", to_ratio(many.wall_s / few.wall_s))
         before, after = measure_small_files(spark, work_dir, 60)
-        once.add("files of a table after 60 batches, after optimize", f"{before}, {after}")
-        once.add("driver's JVM, MB at most", f"{driver_bytes() / 1e6:.0f}")
-        once.show()
+        others.add("files of a table after 60 batches, after optimize", f"{before}, {after}")
+        others.add("driver's JVM, MB at most", f"{driver_bytes() / 1e6:.0f}")
+        others.show()
     finally:
         spark.stop()
         shutil.rmtree(work_dir, ignore_errors=True)

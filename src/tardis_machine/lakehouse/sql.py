@@ -47,7 +47,7 @@ def run(settings: Any) -> int:
         with _one_sentence("--chart", settings.chart):
             from .chart import draw_chart
 
-            draw_chart(answer.toPandas(), Path(settings.chart), settings.query)
+            draw_chart(answer.toArrow().to_pandas(), Path(settings.chart), settings.query)
         if settings.output is None:
             return 0
     with _one_sentence("--output", settings.output):
