@@ -75,13 +75,13 @@ class NatsPeek:
         answer = self.ask(f"STREAM.CREATE.{name}", **settings)
         return answer if "error" not in answer else self.ask(f"STREAM.UPDATE.{name}", **settings)
 
-    def read_all(self) -> list[Delivered]:
-        """Every record of every stream, in the order in which each stored them."""
-        return list(self.each_record())
+    def read_all(self, *streams: str) -> list[Delivered]:
+        """Every record of these streams, or of all, in the order in which each stored them."""
+        return list(self.each_record(*streams))
 
-    def each_record(self) -> Iterator[Delivered]:
+    def each_record(self, *streams: str) -> Iterator[Delivered]:
         """The same, a page at a time."""
-        for name in self.ask("STREAM.NAMES").get("streams") or []:
+        for name in streams or self.ask("STREAM.NAMES").get("streams") or []:
             state = self.ask(f"STREAM.INFO.{name}")["state"]
             for start in range(state["first_seq"], state["last_seq"] + 1, PAGE):
                 numbers = range(start, min(start + PAGE, state["last_seq"] + 1))

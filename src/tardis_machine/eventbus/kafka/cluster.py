@@ -119,6 +119,11 @@ def _reason(error: Exception) -> str:
     return str(said.str() if hasattr(said, "str") else said)
 
 
+def _kind(error: KafkaError) -> str:
+    """An error's name, but that a certificate which is not believed is no trouble of the network, whoever of the client notes it."""
+    return "_SSL" if "certificate verify failed" in error.str() else error.name()
+
+
 class Asking:
     """An admin client for a few questions to a cluster. It blocks, so it is for threads; it raises DeliveryErrors."""
 
@@ -206,7 +211,7 @@ class Asking:
         """The answer; raises at once where the client hears that it will not be let in, or that nobody is there."""
         while not answer.done():
             self._admin.poll(0.05)
-            names = [error.name() for error in self._errors]
+            names = [_kind(error) for error in self._errors]
             for name, error in zip(names, self._errors, strict=True):
                 if name in _NOT_LET_IN:
                     said = f"Kafka at {self._cluster.brokers} does not let this client in: {error.str()}; {_NOT_LET_IN[name]}"
