@@ -32,7 +32,8 @@ from benchmarks import sample_hour
 from benchmarks.report import Table, spread, to_count, to_ratio
 from tardis_machine.eventbus.encoding import BronzeEncoder
 from tardis_machine.history.reader import read_lines
-from tardis_machine.lakehouse.backfill import Backfill, Progress
+from tardis_machine.lakehouse.backfill import Backfill
+from tardis_machine.lakehouse.backfill_progress import Progress
 from tardis_machine.lakehouse.ingest import Ingest, refine
 from tardis_machine.lakehouse.optimize import optimize
 from tardis_machine.lakehouse.session import start_session

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tardis_machine.errors import LakeError
+from tardis_machine.lakehouse import backfill
 from tardis_machine.lakehouse.backfill import Backfill
 from tardis_machine.lakehouse.ingest import refine
 from tardis_machine.lakehouse.optimize import optimize
@@ -73,24 +75,24 @@ def test_a_backfill_brings_what_a_bus_would_have_brought(lake: LakeUnderTest, ap
     other = Lake.at(tmp_path / "backfilled")
     cache = str(tmp_path / "executors")
 
-    def backfill(request: NormalizedRequest) -> Backfill:
+    def job_of(request: NormalizedRequest) -> Backfill:
         return Backfill(lake.spark, other, [request], api.url, None, cache)
 
     # It fails where upstream does, and leaves nothing behind that is not whole.
     api.fail(Fault(status=400, message="no such thing"), times=1000)
     with pytest.raises(LakeError, match=r"The backfill stopped: backfill\|bitmex\|.*no such thing"):
-        backfill(request_of()).run()
+        job_of(request_of()).run()
     api.recover()
     assert lake.spark.read.format("delta").load(other.path(EVENTS)).count() == 0
 
     # First one symbol; then the rest, and not that one again.
     seen: list[str] = []
-    first = backfill(request_of(symbols=["XBTUSD"])).run(lambda progress: seen.append(progress.text))
+    first = job_of(request_of(symbols=["XBTUSD"])).run(lambda progress: seen.append(progress.text))
     assert "2 of 2 symbol days" in seen[-1]
     assert (first.total, first.done, first.skipped) == (2, 2, 0)
-    rest = backfill(request_of()).run()
+    rest = job_of(request_of()).run()
     assert (rest.total, rest.done, rest.skipped) == (4, 4, 2)
-    assert backfill(request_of()).run().rows == 0
+    assert job_of(request_of()).run().rows == 0
     refine(lake.spark, other, until="silver")
 
     def ids(place: Lake) -> list[tuple[Any, ...]]:
@@ -125,6 +127,40 @@ def test_a_backfill_brings_what_a_bus_would_have_brought(lake: LakeUnderTest, ap
     assert opened.num_rows == trades
     answer = duckdb.sql("SELECT count(*), sum(amount), min(exchange) FROM opened").fetchall()
     assert answer == [(trades, volume, "bitmex")]
+
+
+def test_what_is_committed_stays_when_a_job_is_told_to_stop_or_fails(
+    spark: SparkSession, api: SampleHistoryApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six units, two in a commit, and two commits worked for at once."""
+    monkeypatch.setattr(backfill, "UNITS_PER_CORE", 1)
+    minutes = [f"2020-02-01T00:{minute:02}:00Z" for minute in range(7)]
+    spans = [{"symbols": ["XBTUSD"], "from": start, "to": end} for start, end in pairwise(minutes)]
+    requests = [request_of(**span) for span in spans]
+
+    def job_to(lake: Lake) -> Backfill:
+        return Backfill(spark, lake, requests, api.url, None, str(tmp_path / "cache"))
+
+    def sessions(lake: Lake) -> int:
+        return lake.read(spark, EVENTS).where("payload_case = 'session_end'").count()
+
+    failed, stopped = Lake.at(tmp_path / "failed"), Lake.at(tmp_path / "stopped")
+    api.fail(Fault(status=400, message="no such thing"), times=1)
+    with pytest.raises(LakeError, match=r"The backfill stopped: backfill\|bitmex\|.*no such thing"):
+        job_to(failed).run()
+    # The commit that failed brought nothing, the one beside it all, and no third was begun.
+    assert sessions(failed) == 2
+
+    done: list[int] = []
+    progress = job_to(stopped).run(lambda progress: done.append(progress.done), lambda: done[-1:] > [0])
+    assert (progress.total, progress.done, progress.fetched) == (6, 4, 0)
+    assert sessions(stopped) == 4
+
+    for lake in (failed, stopped):
+        assert job_to(lake).run().done == sessions(lake) == 6
+        outcome = verify(spark, lake)
+        assert outcome.is_whole
+        assert [session.state for session in outcome.sessions] == ["complete"] * 6
 
 
 def test_tasks_that_have_ended_are_counted_while_others_run(spark: SparkSession, tmp_path: Path) -> None:

@@ -32,9 +32,11 @@ class DeribitMapper(Mapper):
     """What all of Deribit's mappers share: channels by the start of their name, and how symbols are spelled."""
 
     def accepts(self, message: Json) -> bool:
-        params = message.get("params")
-        channel = params.get("channel") if params else None
-        return channel is not None and channel.startswith(self.channels)
+        # All but a few have both, and looking for them first takes twice as long.
+        try:
+            return bool(message["params"]["channel"].startswith(self.channels))
+        except (KeyError, TypeError, AttributeError):
+            return False
 
     def spell_symbol(self, symbol: str) -> str:
         # The decimal point of a strike is a small d: MATIC_USDC-9MAR24-1d02-C.
@@ -70,9 +72,7 @@ class DeribitBookChangeMapper(DeribitMapper):
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         book = message["params"]["data"]
         # Older snapshots have no type; they follow no change.
-        is_snapshot = book.get("type") == "snapshot" or (
-            book.get("prev_change_id", 0) == 0 and book.get("prev_change_id", 0) is not None
-        )
+        is_snapshot = book.get("type") == "snapshot" or book.get("prev_change_id", 0) == 0
         return (
             BookChange(
                 book["instrument_name"].upper(),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Literal
 
 from ..filters import Filter
@@ -62,6 +63,8 @@ def to_minute_text(time_us: int) -> str:
     return f"{to_datetime(time_us):%Y-%m-%dT%H:%MZ}"
 
 
+@lru_cache(maxsize=64)
 def to_timestamp(time_us: int) -> bytes:
     """The time as recorded lines begin with it: 28 bytes, seven digits of a second."""
+    # Every batch of lines is cut at the same two.
     return f"{to_datetime(time_us):%Y-%m-%dT%H:%M:%S.%f}0Z".encode()

@@ -18,6 +18,7 @@ import gc
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,14 +34,15 @@ from ..eventbus.encoding import BronzeEncoder
 from ..eventbus.ledger import Ledger, to_session_end
 from ..history.client import HistoryClient
 from ..messages import to_timestamp
-from ..replays import NormalizedReplay, batches, fetch_lines
+from ..replays import NormalizedReplay, fetch_lines
 from ..request import NormalizedRequest, parse_normalized_request
+from .backfill_progress import Progress, Watch
 from .commits import Commits
 from .gathering import Gathered
 from .landing import LANDED_DDL, ToRows, land, landed_files
 from .streams import rows_of
 from .tables import EVENTS, Lake, Table, prepare_table
-from .tasks import cores, each_item, tasks, tasks_done
+from .tasks import cores, each_item, tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,15 +53,14 @@ __all__ = ["BUS", "Backfill", "Unit", "fetch_unit", "plan_units"]
 
 BUS = "backfill"
 DAY_US = 86_400_000_000
-UNITS_PER_CORE = 4
-"""In one commit: enough that cores are not idle while the longest unit ends, few enough that a stopped job loses little."""
+UNITS_PER_CORE = 2
+"""In one commit: few enough that a stopped job loses little."""
+COMMITS_AT_ONCE = 2
+"""That are worked for: while the longest unit of one ends, the other cores go on with those of the next."""
 
 # Of what is handed on at once: enough that its costs vanish, or as much as may be held.
 _ROWS_IN_BATCH = 40_000
 _BYTES_IN_BATCH = 64 * 1024**2
-# Their messages are in the processor's cache when they are encoded.
-_LINES_AT_ONCE = 250
-_WATCH_S = 1.0
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -87,39 +88,6 @@ def plan_units(requests: Iterable[NormalizedRequest]) -> list[Unit]:
     return units
 
 
-@dataclass
-class Progress:
-    """How far a backfill is."""
-
-    total: int
-    done: int = 0
-    skipped: int = 0
-    """Units that an earlier job brought."""
-    fetched: int = 0
-    """Units that were fetched since the last commit, and are in the lake with the next."""
-    rows: int = 0
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def text(self) -> str:
-        """One line."""
-        elapsed_s = max(time.monotonic() - self.started, 1e-3)
-        width = 24
-        done = self.done + self.fetched
-        filled = width * done // max(self.total, 1)
-        parts = [
-            f"backfill [{'█' * filled}{'·' * (width - filled)}] {done} of {self.total} symbol days",
-            f"{self.rows:,} rows",
-            f"{self.rows / elapsed_s:,.0f} rows/s",
-        ]
-        if self.skipped < done < self.total:
-            left_s = elapsed_s / (done - self.skipped) * (self.total - done)
-            parts.append(f"about {left_s / 60:,.0f} min left")
-        if self.skipped:
-            parts.append(f"{self.skipped} were there already")
-        return " · ".join(parts)
-
-
 @dataclass(frozen=True)
 class Backfill:
     """Requests, and the lake that they go to."""
@@ -139,45 +107,30 @@ class Backfill:
         brought = set() if is_new else self._brought()
         left = [unit for unit in units if unit.session not in brought]
         progress = Progress(len(units), len(units) - len(left), len(units) - len(left))
-        wave = cores(self.spark) * UNITS_PER_CORE
-        for start in range(0, len(left), wave):
-            if is_stopped():
-                break
-            units_now = left[start : start + wave]
-            with self._watched(progress, report):
-                progress.rows += self._bring(units_now)
-            progress.done, progress.fetched = progress.done + len(units_now), 0
-            if report is not None:
-                report(progress)
+        size = cores(self.spark) * UNITS_PER_CORE
+        watch = Watch(self.spark, progress, report)
+        has_failed = threading.Event()
+
+        def bring(wave: Sequence[Unit]) -> None:
+            if has_failed.is_set() or is_stopped():
+                return
+            try:
+                watch.add(len(wave), self._bring(wave))
+            except BaseException:
+                has_failed.set()
+                raise
+
+        # What is under way when one fails is still brought.
+        with watch, ThreadPoolExecutor(COMMITS_AT_ONCE, "backfill") as pool:
+            waves = [pool.submit(bring, left[start : start + size]) for start in range(0, len(left), size)]
+        for wave in waves:
+            wave.result()
         return progress
 
     def _brought(self) -> set[str]:
         """Sessions of units whose ledger is in bronze."""
         ends = self.lake.read(self.spark, EVENTS).where(f"bus = '{BUS}' AND payload_case = 'session_end'")
         return {row["session"] for row in ends.select("session").distinct().collect()}
-
-    @contextmanager
-    def _watched(self, progress: Progress, report: Callable[[Progress], None] | None) -> Iterator[None]:
-        """Reports now and then which tasks have ended; a Connect server does not tell."""
-        from pyspark.sql.utils import is_remote
-
-        if report is None or is_remote():
-            yield
-            return
-        is_over = threading.Event()
-
-        def watch() -> None:
-            while not is_over.wait(_WATCH_S):
-                progress.fetched = tasks_done(self.spark)
-                report(progress)
-
-        watcher = threading.Thread(target=watch, name="backfill-progress", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            watcher.join()
 
     def _bring(self, units: Sequence[Unit]) -> int:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -254,10 +207,9 @@ async def _gather(
     gathered = Gathered()
     async with aclosing(fetch_lines(client, request, replay.segments())) as source:
         async for segment, lines in source:
-            for some in batches(lines, _LINES_AT_ONCE):
-                bundle = encoder.encode(replay.feed(segment, some))
-                ledger.add(bundle.shares, _now_us())
-                gathered.add(bundle)
+            bundle = encoder.encode(replay.feed(segment, lines))
+            ledger.add(bundle.shares, _now_us())
+            gathered.add(bundle)
             if gathered.rows >= _ROWS_IN_BATCH or gathered.size_bytes >= _BYTES_IN_BATCH:
                 yield gathered
                 gathered = Gathered()

@@ -9,12 +9,14 @@ Invariant: a file that is reported is whole, and lies where the report says.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,8 @@ _HELD_BYTES = 64 * 1024**2
 _FILE_BYTES = 512 * 1024**2
 _NEVER_REPEATED = re.compile(r"(event_id|whole_event_id|value|position|headers\.key_value\.value)$")
 """Columns that a dictionary would make larger, and of which nobody asks for ranges."""
+_RANDOM = frozenset({"event_id", "whole_event_id"})
+"""Columns that nothing makes smaller, but that their lengths need not be told: they are all the same."""
 _COUNTING = (pa.int64(), pa.timestamp("us", "UTC"))
 """Types of columns whose values follow one another: their differences are written, in less time and less room."""
 
@@ -75,7 +79,14 @@ def land(to_rows: ToRows, folders: Mapping[str, str], batches: Iterable[pa.Recor
     except BaseException:
         files.abandon()
         raise
+    _spare_collector()
     yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(landed)], pa.binary())], names=["files"])
+
+
+@cache
+def _spare_collector() -> None:
+    """Once in each process: Spark has a worker look for garbage after each task, for a tenth of a second if among all modules too."""
+    gc.freeze()
 
 
 def landed_files(reports: Iterable[Any]) -> list[LandedFile]:
@@ -130,14 +141,19 @@ class _File:
         place = Path(self.folder, self.path)
         place.parent.mkdir(parents=True, exist_ok=True)
         counting = [column.name for column in schema if column.type in _COUNTING]
-        known = [leaf for column in schema for leaf in _leaves(column) if not _NEVER_REPEATED.match(leaf)]
+        leaves = [leaf for column in schema for leaf in _leaves(column)]
+        known = [leaf for leaf in leaves if not _NEVER_REPEATED.match(leaf)]
         self.writer = pq.ParquetWriter(
             place,
             schema,
-            compression="zstd",
-            compression_level=1,
+            # Events are most of bronze: at this level they take three quarters of the time, and 2 % more room.
+            compression={leaf: "none" if leaf in _RANDOM else "zstd" for leaf in leaves},
+            compression_level={leaf: -1 if leaf == "value" else 1 for leaf in leaves if leaf not in _RANDOM},
             use_dictionary=[leaf for leaf in known if leaf not in counting],
-            column_encoding=dict.fromkeys(counting, "DELTA_BINARY_PACKED"),
+            column_encoding={
+                **dict.fromkeys(counting, "DELTA_BINARY_PACKED"),
+                **dict.fromkeys(_RANDOM.intersection(leaves), "DELTA_LENGTH_BYTE_ARRAY"),
+            },
             write_statistics=known,
             store_schema=False,
         )

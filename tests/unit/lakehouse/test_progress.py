@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tardis_machine.lakehouse import progress
-from tardis_machine.lakehouse.backfill import Progress
+from tardis_machine.lakehouse.backfill_progress import Progress
 from tardis_machine.lakehouse.progress import ProgressLine, StatusLine
 from tardis_machine.lakehouse.streams import Counts
 
