@@ -40,6 +40,7 @@ from .backfill_progress import Progress, Watch
 from .commits import Commits
 from .gathering import Gathered
 from .landing import LANDED_DDL, ToRows, land, landed_files
+from .spark_errors import sentence
 from .streams import rows_of
 from .tables import EVENTS, Lake, Table, prepare_table
 from .tasks import cores, each_item, tasks
@@ -141,7 +142,7 @@ class Backfill:
         try:
             return self._append(tasks(self.spark, units), to_rows)
         except (PySparkException, Py4JJavaError) as error:
-            raise LakeError(f"The backfill stopped: {_own_words(error)}") from error
+            raise LakeError(f"The backfill stopped: {sentence(error)}") from error
 
     def _append(self, units: DataFrame, to_rows: ToRows) -> int:
         """In one commit; how many rows."""
@@ -219,12 +220,6 @@ async def _gather(
 
 def _now_us() -> int:
     return time.time_ns() // 1000
-
-
-def _own_words(error: Exception) -> str:
-    """What an executor raised, out of the page that Spark wraps it into."""
-    lines = [line.strip() for line in str(error).splitlines() if "LakeError: " in line]
-    return lines[-1].partition("LakeError: ")[2] if lines else str(error).strip().partition("\n")[0]
 
 
 def run(settings: Settings) -> int:

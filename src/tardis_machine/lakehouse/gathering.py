@@ -21,6 +21,7 @@ __all__ = ["Gathered"]
 
 _INSTANT = pa.timestamp("us", "UTC")
 _ID_BYTES = 16
+_DAY_US = 86_400_000_000
 
 
 @dataclass
@@ -68,10 +69,11 @@ class Gathered:
         }
         columns = {name: pa.array(values, pa.string()).dictionary_encode().take(of_stream) for name, values in by_stream.items()}
         now = pa.repeat(pa.scalar(now_us, _INSTANT), self.rows)
-        local_ts = pa.array(np.concatenate(self._local_ts_us)).cast(_INSTANT)
+        local_ts_us = np.concatenate(self._local_ts_us)
         columns |= {
-            "date": local_ts.cast(pa.date32()),
-            "local_ts": local_ts,
+            # Arrow's own cast asks the calendar of a time zone for each.
+            "date": pa.array((local_ts_us // _DAY_US).astype(np.int32)).cast(pa.date32()),
+            "local_ts": pa.array(local_ts_us).cast(_INSTANT),
             "ingest_ts": now,
             "event_id": _binaries(self._event_ids, np.full(self.rows, _ID_BYTES, np.int32)),
             "sequence": pa.array(np.concatenate(self._sequences)),

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from ..errors import LakeError, MissingExtraError
+from .spark_errors import sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +120,7 @@ def start_session(
         elif not master.startswith("local"):
             session.sparkContext.addArchive(package_archive())
     except Exception as error:
-        raise LakeError(f"Spark did not start on {where}: {_first_line(error)}") from error
+        raise LakeError(f"Spark did not start on {where}: {sentence(error)}") from error
     return session
 
 
@@ -227,9 +228,3 @@ def find_jars(jars_dir: str | Path | None = None) -> list[Path]:
         f"The jars of Delta Lake are not in {looked_in}: run 'make setup' in the source checkout, name their folder with "
         "--spark-jars, or let Spark fetch them with --spark-conf spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0"
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    # What the JVM raised comes after a line that only says which call it was.
-    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])

@@ -5,7 +5,6 @@ Invariant: only the answer is written to standard output.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from weakref import WeakKeyDictionary
 from ..errors import LakeError
 from .answers import write_csv, write_json, write_table
 from .jobs import open_session
+from .spark_errors import sentence
 from .tables import Lake, all_tables, check_table
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _one_sentence(flag: str, file: Path | None) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raise LakeError(f"The query failed: {_sentence(error)}") from None
+        raise LakeError(f"The query failed: {sentence(error)}") from None
     except OSError as error:
         if file is None:
             # Who read standard output does not any more.
@@ -80,7 +80,7 @@ def query(spark: SparkSession, lake: Lake, text: str) -> DataFrame:
     try:
         return spark.sql(text)
     except PySparkException as error:
-        raise LakeError(f"The query can't be run: {_sentence(error)}") from None
+        raise LakeError(f"The query can't be run: {sentence(error)}") from None
 
 
 def write_answer(answer: DataFrame, form: str, output: Path | None) -> None:
@@ -134,9 +134,3 @@ def _register(spark: SparkSession, name: str, declaration: str, path: str) -> No
 
 def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace("'", "\\'")
-
-
-def _sentence(error: Exception) -> str:
-    # Spark names what went wrong in brackets, in the midst of a page where executors found it.
-    named = re.search(r"\[[A-Z][A-Z0-9_.]+\] .*", str(error))
-    return named[0] if named else str(error).strip().partition("\n")[0]

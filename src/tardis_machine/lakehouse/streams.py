@@ -9,7 +9,6 @@ whose batches are not taken for those of the old one.
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from ..errors import LakeError
 from .commits import Commits, Step
 from .decoding import REASON
 from .landing import LANDED_DDL, ToRows, land, landed_files
+from .spark_errors import own_words, sentence
 from .tables import QUARANTINE, Lake, Table, prepare_table
 
 if TYPE_CHECKING:
@@ -277,10 +277,6 @@ def stream_error(stream: str, error: BaseException) -> LakeError:
     """What ended a stream, as one sentence."""
     if isinstance(error, LakeError):
         return error
-    text = str(error).strip()
-    if "CONCURRENT_STREAM_LOG_UPDATE" in text:
+    if "CONCURRENT_STREAM_LOG_UPDATE" in str(error):
         return LakeError(f"Another job works on the stream {stream!r} of this lake; stop one of the two")
-    own = re.search(r"LakeError: (.*)", text)
-    if own is not None:
-        return LakeError(own[1].strip())
-    return LakeError(f"The stream {stream!r} stopped: {text.partition(chr(10))[0] or type(error).__name__}")
+    return LakeError(own_words(error) or f"The stream {stream!r} stopped: {sentence(error)}")
