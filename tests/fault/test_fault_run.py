@@ -34,7 +34,8 @@ def test_files_lose_nothing_while_their_disk_goes_and_the_machine_is_killed(tmp_
     assert audit.ledger == audit.seen
     assert audit.ledger.total() > audit.handed_out.total()
     assert not audit.lost.total() + audit.out_of_order.total()
-    assert 2 <= audit.incomplete < audit.sessions
+    # How many sessions a kill finds under way depends on how fast the machine is: tests/integration/test_publisher_crash.py cuts one.
+    assert audit.incomplete < audit.sessions
 
 
 def test_a_plan_is_drawn_from_its_seed_and_has_every_fault_that_can_be() -> None:

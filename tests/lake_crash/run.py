@@ -31,7 +31,8 @@ ALL_PRODUCTS = (
     *("funding_1m", "liquidations_1m", "gaps", "data_quality"),
 )
 FILES_A_KILL = 10
-IDLE_S = 30.0
+LAYERS = ("bronze", "silver", "gold")
+IDLE_S = 90.0
 LITTLE_LONGER_S = 2.0
 """So that it does not always die just when it has written something."""
 
@@ -59,7 +60,7 @@ class CrashRun:
         events: int,
         kills: int,
         seed: int,
-        most_traces: int = 40,
+        most_traces: int = 16,
         gold: Sequence[str] = ALL_PRODUCTS,
         markets: Sequence[Market] = MARKETS,
         say: Callable[[str], None] = print,
@@ -98,31 +99,34 @@ class CrashRun:
         return LakeJob(*arguments, *layers, *options, log=self._folder / f"{name}.log", environ=quick)
 
     def kill_again_and_again(self) -> list[dict[str, int]]:
-        """Kills as many jobs, each after its first trace in the lake; the batches that were committed at each kill."""
+        """Kills as many jobs, each after some traces in one of the layers; the batches that were committed at each kill."""
         died_at = []
         job = self.job("killed", self.lake, *self.small_batches)
         for number in range(1, self.kills + 1):
             # Part of what is new is there when it starts, the rest comes while it runs.
             known, upto = (len(self._files) * share // (self.kills + 1) for share in (number - 1, number))
             self._reveal((known + upto) // 2)
-            before = count_traces(self.lake)
+            # Gold begins last, and is behind the others: a job that only has to do anything would never live to end a batch of it.
+            layer = self._random.choice(LAYERS)
+            before, of_layer = count_traces(self.lake), count_traces(self.lake, layer)
             began = time.monotonic()
             start_and_see(job, self.lake)
             self._reveal(upto)
-            self._let_work(job, before + self._random.randint(1, self._most_traces))
+            self._let_work(job, layer, of_layer + self._random.randint(1, self._most_traces))
             only_driver = self._random.random() < 0.5
             lived_s = time.monotonic() - began
             job.kill(only_driver=only_driver)
             died_at.append(_batches(self.lake))
             at = ", ".join(f"{stream} {batches}" for stream, batches in died_at[-1].items())
             what = "the command" if only_driver else "all of it"
-            left = f"left {count_traces(self.lake) - before} traces in {lived_s:.0f} s"
+            own = f"{count_traces(self.lake, layer) - of_layer} of {layer}"
+            left = f"left {count_traces(self.lake) - before} traces, {own}, in {lived_s:.0f} s"
             self._say(f"kill {number}/{self.kills}: {what}, which {left}; batches committed so far: {at or 'none'}")
         self._reveal(len(self._files))
         return died_at
 
-    def _let_work(self, job: LakeJob, traces: int) -> None:
-        """Until so much stands in the lake, or nothing has been added for a while; and then a little longer."""
+    def _let_work(self, job: LakeJob, layer: str, traces: int) -> None:
+        """Until so much stands in a layer, or nothing has been added to any for a while; and then a little longer."""
         seen, seen_at = count_traces(self.lake), time.monotonic()
 
         def is_enough() -> bool:
@@ -130,7 +134,7 @@ class CrashRun:
             now = count_traces(self.lake)
             if now != seen:
                 seen, seen_at = now, time.monotonic()
-            return seen >= traces or time.monotonic() - seen_at > IDLE_S
+            return count_traces(self.lake, layer) >= traces or time.monotonic() - seen_at > IDLE_S
 
         job.wait_until(is_enough)
         deadline = time.monotonic() + self._random.uniform(0, LITTLE_LONGER_S)
@@ -158,9 +162,10 @@ def start_and_see(job: LakeJob, lake: Path) -> None:
     job.wait_until(lambda: count_traces(lake) != before)
 
 
-def count_traces(lake: Path) -> int:
+def count_traces(lake: Path, layer: str = "") -> int:
     """What jobs have left: plans and ends of batches, and versions of tables. It grows as fast as a job works, on any machine."""
-    return sum(1 for pattern in ("*/*/_delta_log/*.json", "_checkpoints/*/progress/*/*") for _ in lake.glob(pattern))
+    places = (f"{layer or '*'}/*/_delta_log/*.json", f"_checkpoints/{layer}*/progress/*/*")
+    return sum(1 for place in places for _ in lake.glob(place))
 
 
 def _batches(lake: Path) -> dict[str, int]:

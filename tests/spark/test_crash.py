@@ -107,7 +107,7 @@ def ingest(spark: SparkSession, run: CrashRun, lake: Path) -> None:
 def test_a_job_that_is_killed_at_random_points_and_then_told_to_stop(spark: SparkSession, tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
-    run = CrashRun(tmp_path, events=1_500, kills=2, seed=seed, most_traces=20, gold=GOLD, markets=FEW_MARKETS)
+    run = CrashRun(tmp_path, events=1_500, kills=2, seed=seed, most_traces=5, gold=GOLD, markets=FEW_MARKETS)
     run.kill_again_and_again()
 
     # All files are there now. SIGTERM may come at any time too: the job ends cleanly, with what it was at.
