@@ -141,6 +141,8 @@ class ServerProcess(AbstractContextManager["ServerProcess"], ABC):
     def pause(self) -> None:
         """Hangs it: connections stay open and nothing answers."""
         self._running.send_signal(signal.SIGSTOP)
+        while not _is_stopped(self._running.pid):
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._running.send_signal(signal.SIGCONT)
@@ -199,3 +201,12 @@ class ServerProcess(AbstractContextManager["ServerProcess"], ABC):
         self.kill()
         log = self.log_path.read_text(errors="replace").splitlines()[-20:]
         raise ServerFailedError("\n".join([f"{self.name} {happened}; the end of its log:", *log]))
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether all its threads are: they stop one after the other, and may still answer meanwhile."""
+    try:
+        states = {stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")}
+    except OSError:  # one has ended just now
+        return False
+    return states <= {"T", "Z"}

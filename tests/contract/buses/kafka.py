@@ -135,6 +135,9 @@ class KafkaUnderTest(BusUnderTest):
         ]
 
     def close(self) -> None:
+        if self._fault is not None:
+            # Of a test that failed: the next one has the same cluster.
+            self.heal()
         self.cluster.proxy.heal()
         self._stack.close()
 
