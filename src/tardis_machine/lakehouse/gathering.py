@@ -21,7 +21,6 @@ __all__ = ["Gathered"]
 
 _INSTANT = pa.timestamp("us", "UTC")
 _ID_BYTES = 16
-_DAY_US = 86_400_000_000
 
 
 @dataclass
@@ -72,7 +71,7 @@ class Gathered:
         local_ts_us = np.concatenate(self._local_ts_us)
         columns |= {
             # Arrow's own cast asks the calendar of a time zone for each.
-            "date": pa.array((local_ts_us // _DAY_US).astype(np.int32)).cast(pa.date32()),
+            "date": pa.array(local_ts_us.view("datetime64[us]").astype("datetime64[D]")),
             "local_ts": pa.array(local_ts_us).cast(_INSTANT),
             "ingest_ts": now,
             "event_id": _binaries(self._event_ids, np.full(self.rows, _ID_BYTES, np.int32)),

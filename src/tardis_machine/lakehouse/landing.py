@@ -146,8 +146,8 @@ class _File:
         self.writer = pq.ParquetWriter(
             place,
             schema,
-            # Events are most of bronze: at this level they take three quarters of the time, and 2 % more room.
             compression={leaf: "none" if leaf in _RANDOM else "zstd" for leaf in leaves},
+            # Events are most of bronze: at this level they take three quarters of the time, and 2 % more room.
             compression_level={leaf: -1 if leaf == "value" else 1 for leaf in leaves if leaf not in _RANDOM},
             use_dictionary=[leaf for leaf in known if leaf not in counting],
             column_encoding={
