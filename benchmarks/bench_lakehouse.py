@@ -3,8 +3,8 @@
     python -m benchmarks lakehouse [-- --events 2000000]
 
 First a backfill of the cached sample hour of five exchanges on two days, five times. Then stages, four times in one JVM: the first round
-also pays for what the JVM compiles, and a job of hours runs like the median of the others. And once bars over ten times the trades, and
-how many files small batches leave.
+also pays for what the JVM compiles, and a job of hours runs like the median of the others. And once books that are rebuilt, bars over ten
+times the trades, and how many files small batches leave.
 The processor time of a row does not depend on what else the machine does; two idle cores do two rows in that time.
 
 Invariant: ratios compare stages of one round, over the same records.
@@ -18,7 +18,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -33,10 +33,10 @@ from benchmarks.report import Table, spread, to_count, to_ratio
 from tardis_machine.eventbus.encoding import BronzeEncoder
 from tardis_machine.history.reader import read_lines
 from tardis_machine.lakehouse.backfill import Backfill
-from tardis_machine.lakehouse.backfill_progress import Progress
 from tardis_machine.lakehouse.ingest import Ingest, refine
 from tardis_machine.lakehouse.optimize import optimize
 from tardis_machine.lakehouse.session import start_session
+from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.sources import load_source
 from tardis_machine.lakehouse.tables import EVENTS, Lake, prepare_table
@@ -180,26 +180,36 @@ def measure_kafka(spark: SparkSession, work_dir: Path, source: SourceUnderTest) 
     }
 
 
+def backfill(spark: SparkSession, lake: Lake, minutes: int, days: Sequence[int] = DAYS) -> None:
+    """The cached sample of five exchanges to bronze."""
+    options = (
+        sample_hour.options(name, minutes, "trade", "book_change", day=day) for day in days for name in sample_hour.EXCHANGES
+    )
+    requests = [*map(parse_normalized_request, options)]
+    Backfill(spark, lake, requests, "http://127.0.0.1:9", None, str(sample_hour.CACHE_DIR)).run()
+
+
 def measure_backfill(spark: SparkSession, work_dir: Path, minutes: int) -> tuple[int, int, list[Cost]]:
-    """The cached sample of five exchanges to bronze: how many recorded messages, how many rows, and what each round took."""
-    hours = [(name, day) for day in DAYS for name in sample_hour.EXCHANGES]
+    """How many recorded messages, how many rows, and what each round took."""
     for day in DAYS:
         sample_hour.fill(minutes, day)
-    done: list[Progress] = []
-
-    def run(name: str, minutes: int) -> None:
-        options = (sample_hour.options(name, minutes, "trade", "book_change", day=day) for name, day in hours)
-        lake = Lake.at(work_dir / f"backfill-{name}")
-        requests = [*map(parse_normalized_request, options)]
-        done.append(Backfill(spark, lake, requests, "http://127.0.0.1:9", None, str(sample_hour.CACHE_DIR)).run())
-
-    run("start", 1)  # as for the other stages: workers have loaded what they run
-    costs = []
+    backfill(spark, Lake.at(work_dir / "backfill-start"), 1)  # as for the other stages: workers have loaded what they run
+    costs, rows = [], 0
     for number in range(BACKFILLS):
-        costs.append(measured(partial(run, str(number), minutes)))
-        shutil.rmtree(work_dir / f"backfill-{number}")
-    recorded = sum(len(read_lines(piece)) for name, day in hours for piece in sample_hour.slices(name, minutes, day))
-    return recorded, done[-1].rows, costs
+        lake = Lake.at(work_dir / f"backfill-{number}")
+        costs.append(measured(partial(backfill, spark, lake, minutes)))
+        rows = lake.read(spark, EVENTS).count()
+        shutil.rmtree(lake.root)
+    slices = (piece for name in sample_hour.EXCHANGES for day in DAYS for piece in sample_hour.slices(name, minutes, day))
+    return sum(len(read_lines(piece)) for piece in slices), rows, costs
+
+
+def measure_books(spark: SparkSession, lake: Lake, minutes: int) -> tuple[int, Cost]:
+    """The tops of five books that are rebuilt from their changes, which are in silver: how many changes, and what they took."""
+    backfill(spark, lake, minutes, DAYS[:1])
+    refine(spark, lake, until="silver")
+    cost = measured(lambda: refine(spark, lake, until="gold", gold=("top_of_book",)))
+    return lake.read(spark, BOOK_CHANGES.table).count(), cost
 
 
 def measure_bars(spark: SparkSession, work_dir: Path, trades: int) -> Cost:
@@ -268,6 +278,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--minutes", type=int, default=60, help="of the sample that is backfilled")
+    parser.add_argument("--batches", type=int, default=60, help="small ones, for the number of files; an hour at 5 s has 720")
     given = parser.parse_args()
     events, trades = given.events, given.events // 4
     spark = start_session(master="local[2]", long_running=True)
@@ -292,11 +303,16 @@ def main() -> None:
             speeds = [count / cost.wall_s for cost in backfills]
             cpu_us = median(cost.cpu_s / count * 1e6 for cost in backfills)
             others.add(f"backfill, {what}", to_count(median(speeds)), spread(speeds), f"{cpu_us:.1f}")
+        # The first one also pays for what the JVM compiles.
+        _, (changes, books) = (
+            measure_books(spark, Lake.at(work_dir / f"books-{name}"), given.minutes) for name in ("start", "all")
+        )
+        others.add("books, changes/s", to_count(changes / books.wall_s), "", f"{books.cpu_s / changes * 1e6:.1f}")
         few, many = (measure_bars(spark, work_dir, count) for count in (trades, 10 * trades))
         others.add("bars, trades/s", to_count(10 * trades / many.wall_s), "", f"{many.cpu_s / trades / 10 * 1e6:.1f}")
         others.add("bars, time of ten times the trades", to_ratio(many.wall_s / few.wall_s))
-        before, after = measure_small_files(spark, work_dir, 60)
-        others.add("files of a table after 60 batches, after optimize", f"{before}, {after}")
+        before, after = measure_small_files(spark, work_dir, given.batches)
+        others.add(f"files of a table after {given.batches} batches, after optimize", f"{before}, {after}")
         others.add("driver's JVM, MB at most", f"{driver_bytes() / 1e6:.0f}")
         others.show()
     finally:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from pyspark.sql import SparkSession
 from tardis_machine.computed import compute
 from tardis_machine.eventbus.encoding import BronzeEncoder
 from tardis_machine.eventbus.oversize import split_event
+from tardis_machine.lakehouse.gold import settled
 from tardis_machine.lakehouse.gold.bars import BARS
 from tardis_machine.lakehouse.gold.book_state import BOOK_STATE
 from tardis_machine.lakehouse.gold.data_quality import DATA_QUALITY
@@ -439,7 +441,15 @@ def trade(after_s: float) -> Trade:
     return Trade("D", "bitmex", f"t{after_s}", 100, 1, "buy", at, at)
 
 
-def test_what_late_rows_undo_is_gone_and_what_they_change_is_changed_in_later_hours_too(lake: LakeUnderTest) -> None:
+@pytest.mark.parametrize("writer", ["driver", "workers", "spark"])
+def test_what_late_rows_undo_is_gone_and_what_they_change_is_changed_in_later_hours_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    lake = LakeUnderTest(spark, tmp_path, is_uri=writer == "spark")
+    if writer != "driver":
+        # However few rows there are, they stay where they are.
+        monkeypatch.setattr(settled, "MAX_ROWS", 0)
+        monkeypatch.setattr(settled, "MAX_ROWS_OF_LEVELS", 0)
     messages: list[Message] = [
         *(change(symbol, 0, {100: 1}, {101: 1}, is_snapshot=True) for symbol in "ABC"),
         change("A", 3605, {100: 2}, {}),
@@ -459,11 +469,13 @@ def test_what_late_rows_undo_is_gone_and_what_they_change_is_changed_in_later_ho
 
     for name, batch in (("a", messages), ("b", late)):
         lake.bus.write(name, [event.value for event in encoder.encode(batch)])
-        lake.ingest(until="gold", gold=products)
+        counts = lake.ingest(until="gold", gold=products)
         if name == "a":
             assert found(TOP_OF_BOOK, "A", "bid_amount", "ask_price") == {0: (1, 101), 3605: (2, 101)}
             assert found(ORDER_FLOW, "B", "order_flow").keys() == {0, 20}
 
+    # Three that are new or different, and one that is gone.
+    assert counts["gold.top_of_book"] == 4
     # In the hour after it, too: the book of that hour goes on from what was mended.
     assert found(TOP_OF_BOOK, "A", "bid_amount", "ask_price") == {0: (1, 101), 10: (1, 102), 3605: (2, 102)}
     # The change of second 20 changes nothing any more.

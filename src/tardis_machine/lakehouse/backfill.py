@@ -39,7 +39,7 @@ from ..request import NormalizedRequest, parse_normalized_request
 from .backfill_progress import Progress, Watch
 from .commits import Commits
 from .gathering import Gathered
-from .landing import LANDED_DDL, ToRows, land, landed_files
+from .landing import ToRows, land_rows
 from .spark_errors import sentence
 from .streams import rows_of
 from .tables import EVENTS, Lake, Table, prepare_table
@@ -148,7 +148,7 @@ class Backfill:
         """In one commit; how many rows."""
         path, commits = self.lake.path(EVENTS), Commits(self.lake)
         if self.lake.is_local and commits.is_plain(EVENTS):
-            files = landed_files(units.mapInArrow(partial(land, to_rows, {EVENTS.name: path}), LANDED_DDL).collect())
+            files = land_rows(units, to_rows, {EVENTS.name: path})
             commits.commit(EVENTS, files)
             return sum(file.rows for file in files)
         from pyspark.sql import Observation

@@ -16,10 +16,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -31,14 +31,17 @@ from xxhash import xxh3_64_hexdigest
 from ..errors import LakeError
 from .tables import Table
 
-__all__ = ["LANDED_DDL", "LandedFile", "ToRows", "land", "landed_files"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["LandedFile", "ToRows", "land", "land_rows", "landed_files", "write_files"]
 
 ToRows = Callable[[Iterable[pa.RecordBatch]], Iterator[tuple[Table, pa.RecordBatch]]]
 """What a worker makes of what it is given: rows, each batch with the table that it belongs to and the columns of that table.
 
 Text that repeats may be given as dictionaries."""
 
-LANDED_DDL = "files BINARY"
+_LANDED_DDL = "files BINARY"
 
 _HELD_BYTES = 64 * 1024**2
 """What a task holds before it writes: a row group of each file."""
@@ -66,19 +69,29 @@ class LandedFile(msgspec.Struct, frozen=True):
     """The latest broker time among the rows."""
 
 
-def land(to_rows: ToRows, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task does: writes the rows to files, and yields those files' list; `folders` has the place of each table."""
-    # A worker takes and gives back the same tens of megabytes over and over: this allocator keeps them at hand. Not every build has it.
-    with suppress(NotImplementedError):
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
+def land_rows(rows: DataFrame, to_rows: ToRows, folders: Mapping[str, str]) -> list[LandedFile]:
+    """Has workers write what they make of rows to files; `folders` has the place of each table."""
+    return landed_files(rows.mapInArrow(partial(land, to_rows, folders), _LANDED_DDL).collect())
+
+
+def write_files(to_rows: ToRows, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> list[LandedFile]:
+    """Writes rows to files, here."""
     files = _Files(folders)
     try:
         for table, rows in to_rows(batches):
             files.add(table, rows)
-        landed = files.close()
+        return files.close()
     except BaseException:
         files.abandon()
         raise
+
+
+def land(to_rows: ToRows, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task does: writes the rows to files, and yields those files' list."""
+    # A worker takes and gives back the same tens of megabytes over and over: this allocator keeps them at hand. Not every build has it.
+    with suppress(NotImplementedError):
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+    landed = write_files(to_rows, folders, batches)
     _spare_collector()
     yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(landed)], pa.binary())], names=["files"])
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from ..errors import LakeError
 from .commits import Commits, Step
 from .decoding import REASON
-from .landing import LANDED_DDL, ToRows, land, landed_files
+from .landing import ToRows, land_rows
 from .spark_errors import own_words, sentence
 from .tables import QUARANTINE, Lake, Table, prepare_table
 
@@ -113,8 +113,7 @@ class BatchWriter(ABC):
         return self._append_by_spark(batch, to_rows, tables, batch_id)
 
     def _land(self, batch: DataFrame, to_rows: ToRows, tables: Sequence[Table], batch_id: int) -> int:
-        folders = {table.name: self.lake.path(table) for table in tables}
-        files = landed_files(batch.mapInArrow(partial(land, to_rows, folders), LANDED_DDL).collect())
+        files = land_rows(batch, to_rows, {table.name: self.lake.path(table) for table in tables})
         for table in tables:
             own = [file for file in files if file.table == table.name]
             if self.commits.commit(table, own, Step(self._step(_step_name(table, tables)), batch_id)):

@@ -31,15 +31,18 @@ _FEED = pa.schema(
 SECOND = 1_000_000
 
 
-def levels(*pairs: tuple[float, float]) -> list[dict[str, Decimal]]:
+Number = float | Decimal
+
+
+def levels(*pairs: tuple[Number, Number]) -> list[dict[str, Decimal]]:
     return [{"price": Decimal(str(price)), "amount": Decimal(str(amount))} for price, amount in pairs]
 
 
 def row(
     kind: int,
     at_us: int,
-    bids: Sequence[tuple[float, float]] = (),
-    asks: Sequence[tuple[float, float]] = (),
+    bids: Sequence[tuple[Number, Number]] = (),
+    asks: Sequence[tuple[Number, Number]] = (),
     *,
     snapshot: bool = False,
     count: int | None = None,
@@ -141,3 +144,38 @@ def test_symbols_have_books_of_their_own_and_crossed_levels_are_counted() -> Non
     tops = [item for item in items if item["product"] == TOP]
     assert [(item["symbol"], item["crossed_levels"]) for item in tops] == [("A", 0), ("A", 1), ("B", 0)]
     assert of(items, TOP)[1] == (20, [(102, 1)], [(103, 1)])
+
+
+def test_numbers_are_exact_and_what_is_none_is_passed_over() -> None:
+    widest, below, smallest = (Decimal(text) for text in (f"{'9' * 20}.{'9' * 18}", f"{'9' * 20}.{'9' * 17}8", f"0.{'0' * 17}1"))
+    book = row(CHANGE, 10, snapshot=True)
+    book["bids"] = [
+        {"price": None, "amount": Decimal(1)},
+        {"price": below, "amount": widest},
+        {"price": widest, "amount": None},
+        None,
+    ]
+    book["asks"] = [{"price": widest, "amount": smallest}, {"price": -smallest, "amount": Decimal(0)}]
+    unknown = {**row(CHANGE, 20), "bids": None, "asks": None}
+    better = row(CHANGE, 30, [(widest, widest)])  # the ask at this price is stale
+    again = row(CHANGE, 40, [], [(widest, widest)])  # and now the bid
+    tops = [item for item in rebuilt([book, unknown, better, again], cut=1) if item["product"] == TOP]
+    assert [(item["bids"], item["asks"]) for item in tops] == [
+        (levels((below, widest)), levels((widest, smallest))),
+        (levels((widest, widest)), []),
+        (levels((below, widest)), levels((widest, widest))),
+    ]
+    # Twice the widest amount is more than a number can have.
+    flow = [
+        row(CHANGE, 10, [(1, widest)], [(9, widest)], snapshot=True),
+        row(CHANGE, 20, [(2, widest)], [(9, 0), (10, widest)]),
+        row(CHANGE, 30, [(3, smallest)]),
+    ]
+    assert [item["order_flow"] for item in rebuilt(flow) if item["product"] == TOP] == [None, None, smallest]
+
+
+def test_batches_without_rows_change_nothing() -> None:
+    empty = pa.RecordBatch.from_pylist([], _FEED)
+    batches = [empty, pa.RecordBatch.from_pylist(FEED, _FEED), empty]
+    assert [item for batch in rebuild((), batches) for item in batch.to_pylist()] == rebuilt(FEED)
+    assert list(rebuild((), [empty])) == []

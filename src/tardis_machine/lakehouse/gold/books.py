@@ -19,6 +19,7 @@ import pyarrow as pa
 from ..silver.book_changes import BOOK_CHANGES
 from ..silver.control_events import CONTROL_EVENTS
 from ..tables import Lake, Table
+from ..tasks import cores
 from .rebuilding import BOOKS, CHANGE, DISCONNECT, KNOWN, REBUILT_DDL, Sampling, rebuild
 from .touched import PLACE, Place, Span, Touched
 from .windows import to_instant
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BOOKS_TABLE", "Range", "Rebuilt", "rebuild_books"]
 
+_TASKS_PER_CORE = 4
 _LEVELS = "ARRAY<STRUCT<price: DECIMAL(38, 18), amount: DECIMAL(38, 18)>>"
 _RANGE = pa.schema(
     {
@@ -98,7 +100,9 @@ def rebuild_books(spark: SparkSession, lake: Lake, touched: Touched, samplings: 
     known = _find(_before(books, places, spans))
     ranges = [Range(*place, span.first_us, until.get(place), known.get(place)) for place, span in spans.items()]
     feed = _feed(Range.to_frame(spark, ranges), ranges, changes, books, lake.read(spark, CONTROL_EVENTS.table))
-    ordered = feed.repartition(*PLACE).sortWithinPartitions(*PLACE, "local_us", "kind", "sequence", "part", "level")
+    # One symbol is one core's: the more tasks, the less do cores wait for the one that got the busiest ones.
+    tasks = min(len(ranges), cores(spark) * _TASKS_PER_CORE)
+    ordered = feed.repartition(tasks, *PLACE).sortWithinPartitions(*PLACE, "local_us", "kind", "sequence", "part", "level")
     columns = ("kind", "local_us", "event_us", "is_snapshot", "bids", "asks", "level_count", "emit_from_us", "until_us")
     rows = ordered.select(*PLACE, *columns).mapInArrow(partial(rebuild, tuple(samplings)), REBUILT_DDL)
     return Rebuilt(rows, ranges)

@@ -8,15 +8,19 @@ that is there no more was in one of these.
 Changes received at the same microsecond are applied together. A lost connection forgets the book: there is none until the next
 snapshot. Crossed levels are removed as everywhere in this package: those of the side that the last change did not set.
 
+Prices and amounts are counted in units of their last digit while books are rebuilt: whole numbers are as exact as decimals, and taken
+from columns, compared and put back in a fraction of the time.
+
 Invariant: pure, batches in, batches out, holding one symbol's book at a time; the same rows give the same books, however cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from decimal import Decimal
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from ...computed.order_book import OrderBook
@@ -34,6 +38,10 @@ _FLUSH_ROWS = 4_096
 _INSTANT = pa.timestamp("us", "UTC")
 _DECIMAL = pa.decimal128(38, 18)
 _LEVELS = pa.list_(pa.struct({"price": _DECIMAL, "amount": _DECIMAL}))
+_MOST_UNITS = 10**38 - 1
+"""That such a number can have."""
+_HALVES = np.dtype([("low", "<u8"), ("high", "<i8")])
+"""How a number lies in a column."""
 REBUILT = pa.schema(
     {
         "product": pa.string(),
@@ -65,7 +73,8 @@ class Sampling(NamedTuple):
     """As it was asked for."""
 
 
-Level = tuple[Decimal, Decimal]
+Top = tuple[BookLevel | None, BookLevel | None]
+"""The best bid and ask."""
 
 
 class _Rebuilding:
@@ -90,7 +99,7 @@ class _Rebuilding:
         # The instant whose changes are being applied, and the exchange's time of the last of them.
         self._now_us: int | None = None
         self._event_us: int | None = None
-        self._top: tuple[Level | None, Level | None] = (None, None)
+        self._top: Top = (None, None)
         self._second_us: int | None = None
         # Of a snapshot that came a level at a time, how many levels are still to come.
         self._snapshot_left = 0
@@ -162,46 +171,38 @@ class _Rebuilding:
             if is_over and end_us > self._emit_from_us and (self._book is not None or sampling.product == BOOKS):
                 self._emit(sampling.product, start_us, *self._levels(sampling.depth), None)
 
-    def _look(self) -> tuple[Level | None, Level | None]:
+    def _look(self) -> Top:
         book = self._book
-        if book is None:
-            return None, None
-        bid, ask = book.best_bid, book.best_ask
-        return _level(bid) if bid else None, _level(ask) if ask else None
+        return (None, None) if book is None else (book.best_bid, book.best_ask)
 
-    def _levels(self, depth: int | None) -> tuple[list[Level] | None, list[Level] | None]:
+    def _levels(self, depth: int | None) -> tuple[list[BookLevel] | None, list[BookLevel] | None]:
         book = self._book
         if book is None:
             return None, None
-        bids, asks = (book.bids(), book.asks()) if depth is None else (book.top_bids(depth), book.top_asks(depth))
-        return [_level(level) for level in bids], [_level(level) for level in asks]
+        return ([*book.bids()], [*book.asks()]) if depth is None else (book.top_bids(depth), book.top_asks(depth))
 
     def _emit(
-        self, product: str, start_us: int, bids: list[Level] | None, asks: list[Level] | None, flow: Decimal | None
+        self, product: str, start_us: int, bids: list[BookLevel] | None, asks: list[BookLevel] | None, flow: int | None
     ) -> None:
         crossed = self._crossed if product == TOP else None
         self._out.append((product, *self._place, start_us, self._now_us, self._event_us, bids, asks, crossed, flow))
 
 
-def _level(level: BookLevel) -> Level:
-    return level.price, level.amount  # type: ignore[return-value]
-
-
-def _order_flow(before: tuple[Level | None, Level | None], after: tuple[Level | None, Level | None]) -> Decimal | None:
+def _order_flow(before: Top, after: Top) -> int | None:
     """What a change of the top adds to the order flow imbalance: demand that came, less supply that came."""
     (bid_before, ask_before), (bid, ask) = before, after
     if bid_before is None or ask_before is None or bid is None or ask is None:
         return None
-    flow = Decimal(0)
-    if bid[0] >= bid_before[0]:
-        flow += bid[1]
-    if bid[0] <= bid_before[0]:
-        flow -= bid_before[1]
-    if ask[0] <= ask_before[0]:
-        flow -= ask[1]
-    if ask[0] >= ask_before[0]:
-        flow += ask_before[1]
-    return flow
+    flow: Any = 0
+    if bid.price >= bid_before.price:  # type: ignore[operator]
+        flow += bid.amount
+    if bid.price <= bid_before.price:  # type: ignore[operator]
+        flow -= bid_before.amount
+    if ask.price <= ask_before.price:  # type: ignore[operator]
+        flow -= ask.amount
+    if ask.price >= ask_before.price:  # type: ignore[operator]
+        flow += ask_before.amount
+    return flow if abs(flow) <= _MOST_UNITS else None
 
 
 def rebuild(samplings: Sequence[Sampling], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -213,55 +214,83 @@ def rebuild(samplings: Sequence[Sampling], batches: Iterable[pa.RecordBatch]) ->
     current: _Rebuilding | None = None
     place: tuple[str, str] | None = None
     for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in batch.schema.names]
-        for exchange, symbol, kind, local_us, event_us, is_snapshot, bids, asks, level_count, emit_from_us, until_us in zip(
-            *columns, strict=True
-        ):
+        bids, asks = _sides(batch["bids"]), _sides(batch["asks"])
+        kinds, instants, event_instants, are_snapshots, level_counts = (
+            batch[name].to_pylist() for name in ("kind", "local_us", "event_us", "is_snapshot", "level_count")
+        )
+        for first, end in pairwise(_starts_of_places(batch)):
+            exchange, symbol, emit_from_us, until_us = (
+                batch[name][first].as_py() for name in ("exchange", "symbol", "emit_from_us", "until_us")
+            )
             if (exchange, symbol) != place:
                 if current is not None:
                     current.end()
                 place = exchange, symbol
                 current = _Rebuilding(exchange, symbol, emit_from_us, until_us, samplings, out)
             assert current is not None
-            change = BookChange(symbol, exchange, bool(is_snapshot), _read(bids), _read(asks), None, "")
-            current.take(kind, local_us, event_us, change, level_count)
-            if len(out) >= _FLUSH_ROWS:
-                yield _to_batch(out)
-                out.clear()
+            for row in range(first, end):
+                change = BookChange(symbol, exchange, bool(are_snapshots[row]), bids[row], asks[row], None, "")
+                current.take(kinds[row], instants[row], event_instants[row], change, level_counts[row])
+                if len(out) >= _FLUSH_ROWS:
+                    yield _to_batch(out)
+                    out.clear()
     if current is not None:
         current.end()
     if out:
         yield _to_batch(out)
 
 
-def _read(levels: Sequence[dict[str, Any]] | None) -> list[BookLevel]:
-    """Levels that have both numbers."""
-    if not levels:
+def _starts_of_places(batch: pa.RecordBatch) -> list[int]:
+    """The rows with which another symbol begins, and the end of the batch."""
+    indices = [batch[name].dictionary_encode().indices.to_numpy() for name in ("exchange", "symbol")]
+    is_other = np.any([np.diff(found, prepend=-1) != 0 for found in indices], axis=0)
+    return [*np.flatnonzero(is_other).tolist(), batch.num_rows]
+
+
+def _sides(column: pa.ListArray) -> list[list[BookLevel]]:
+    """Of each row, the levels that have both numbers."""
+    prices, amounts = column.flatten().flatten()
+    levels = list(map(BookLevel, _to_units(prices), _to_units(amounts)))
+    ends = np.cumsum(column.value_lengths().fill_null(0)).tolist()
+    sides = [levels[first:end] for first, end in pairwise([0, *ends])]
+    if prices.null_count or amounts.null_count:
+        sides = [[level for level in side if level.price is not None and level.amount is not None] for side in sides]
+    return sides
+
+
+def _to_units(numbers: pa.Decimal128Array) -> list[Any]:
+    """Whole numbers, and None where there is no number."""
+    if not len(numbers):
         return []
-    return [
-        BookLevel(level["price"], level["amount"])
-        for level in levels
-        if level["price"] is not None and level["amount"] is not None
-    ]
+    halves = np.frombuffer(numbers.buffers()[1], _HALVES)[numbers.offset : numbers.offset + len(numbers)]
+    units: list[Any] = [(high << 64) + low for high, low in zip(halves["high"].tolist(), halves["low"].tolist(), strict=True)]
+    if numbers.null_count:
+        units = [number if known else None for number, known in zip(units, numbers.is_valid().to_pylist(), strict=True)]
+    return units
+
+
+def _from_units(units: Sequence[Any]) -> pa.Decimal128Array:
+    numbers = b"".join([(number or 0).to_bytes(16, "little", signed=True) for number in units])
+    is_known = pa.array([number is not None for number in units], pa.bool_())
+    return pa.Array.from_buffers(_DECIMAL, len(units), [is_known.buffers()[1], pa.py_buffer(numbers)])
 
 
 def _to_batch(rows: Sequence[Any]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
-    arrays = [
-        _to_levels(column) if field.type == _LEVELS else pa.array(column, field.type)
-        for field, column in zip(REBUILT, columns, strict=True)
-    ]
+    arrays = [_to_array(column, field.type) for field, column in zip(REBUILT, columns, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=REBUILT)
 
 
-def _to_levels(sides: Sequence[Sequence[Level] | None]) -> pa.ListArray:
+def _to_array(column: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if kind == _LEVELS:
+        return _to_levels(column)
+    return _from_units(column) if kind == _DECIMAL else pa.array(column, kind)
+
+
+def _to_levels(sides: Sequence[Sequence[BookLevel] | None]) -> pa.ListArray:
     flat = [level for side in sides if side is not None for level in side]
-    prices = pa.array([price for price, _ in flat], _DECIMAL)
-    amounts = pa.array([amount for _, amount in flat], _DECIMAL)
-    offsets, total = [0], 0
-    for side in sides:
-        total += 0 if side is None else len(side)
-        offsets.append(total)
+    prices, amounts = _from_units([level.price for level in flat]), _from_units([level.amount for level in flat])
+    offsets = np.cumsum([0, *(0 if side is None else len(side) for side in sides)])
     items = pa.StructArray.from_arrays([prices, amounts], fields=list(_LEVELS.value_type))
     mask = pa.array([side is None for side in sides])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, type=_LEVELS, mask=mask)

@@ -54,6 +54,10 @@ class Settled:
         """How many there are."""
         return self.frame.count() if self.table is None else self.table.num_rows
 
+    def derive(self, frame: DataFrame) -> Settled:
+        """What follows from these rows at little cost, and is about as much: to keep that too would cost more."""
+        return Settled(frame, None) if self.table is None else settle(frame)
+
     def free(self) -> None:
         """They are needed no more."""
         if self.table is None:

@@ -10,13 +10,15 @@ Invariant: a window's rows are those that its product computes from the rows of 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..landing import land_rows, write_files
 from ..silver import SILVER_TABLES
 from ..streams import BatchWriter, read_table_stream
 from ..tables import EVENTS, Lake, Table, prepare_table
@@ -103,14 +105,14 @@ class GoldWriter(BatchWriter):
             def old_tops(table: DataFrame) -> DataFrame:
                 return _in_ranges(table, limits, "local_ts >= emit_from AND (until IS NULL OR local_ts <= until)")
 
-            self._merge(top_of_book(rows.frame), TOP_OF_BOOK, TOP, (*PLACE, "local_ts"), since_us, stale=old_tops)
+            self._merge(rows.derive(top_of_book(rows.frame)), TOP_OF_BOOK, TOP, (*PLACE, "local_ts"), since_us, stale=old_tops)
         for state in self._chosen.book_states:
 
             def old_states(table: DataFrame) -> DataFrame:
                 return _in_ranges(table, limits, "end > emit_from AND (until IS NULL OR end <= until)")
 
             self._merge(
-                book_state(rows.frame, state),
+                rows.derive(book_state(rows.frame, state)),
                 BOOK_STATE,
                 state.product,
                 (*PLACE, "depth", "interval", "start"),
@@ -121,9 +123,9 @@ class GoldWriter(BatchWriter):
         whole = rows.frame.where(f"product = '{BOOKS}'").selectExpr(
             "to_date(start) AS date", *PLACE, "start", "local_ts", "bids", "asks"
         )
-        # Last: a batch that is cut off begins again with the books that it began with.
-        self._merge(whole, BOOKS_TABLE, BOOKS, (*PLACE, "start"), since_us - since_us % HOUR_US)
         seconds = rows.frame.where(f"product = '{SECONDS}'").select(*WINDOWS.names).toArrow()
+        # Last: a batch that is cut off begins again with the books that it began with, and Spark would compute `rows` anew after it.
+        self._merge(settle(whole, has_levels=True), BOOKS_TABLE, BOOKS, (*PLACE, "start"), since_us - since_us % HOUR_US)
         rows.free()
         return seconds
 
@@ -136,7 +138,7 @@ class GoldWriter(BatchWriter):
             return scope.in_windows(table, time_of(product.table), product.place)
 
         self._merge(
-            product.compute(scope),
+            settle(product.compute(scope).select(*product.table.columns)),
             product.table,
             product.name,
             product.keys,
@@ -147,7 +149,7 @@ class GoldWriter(BatchWriter):
 
     def _merge(
         self,
-        rows: DataFrame,
+        source: Settled,
         table: Table,
         product: str,
         keys: Sequence[str],
@@ -156,23 +158,23 @@ class GoldWriter(BatchWriter):
         only: Mapping[str, object] | None = None,
         stale: Callable[[DataFrame], DataFrame] | None = None,
     ) -> None:
-        """Makes these the rows of their keys; of what `stale` chooses among the product's rows, those go whose keys are not among
+        """Makes `source` the rows of their keys; of what `stale` chooses among the product's rows, those go whose keys are not among
         them. None of either is before `since_us`."""
-        spark, time, only = rows.sparkSession, time_of(table), only or {}
-        source = settle(rows.select(*table.columns), has_levels="bids" in table.columns)
+        spark, time, only = source.frame.sparkSession, time_of(table), only or {}
         latest_us = self._find_latest_us(spark, table, product, only, since_us)
-        if latest_us >= since_us:
-            if stale is not None:
-                old = stale(self._own_rows(spark, table, only, since_us))
-                source = _with_gone(source, old.select(*table.columns), keys)
-            if source.count():
-                self._replace(source, table, only, keys)
-        elif source.count():
-            # Nothing to replace: a commit that only adds.
-            source.frame.write.format("delta").mode("append").save(self.lake.path(table))
-        self.counts.add(table.name, source.count())
-        span_us = source.span_us(time) or (since_us, since_us)
-        self._latest_us[product] = max(latest_us, span_us[1])
+        # Otherwise there is nothing to replace: a commit that only adds.
+        may_replace = latest_us >= since_us
+        if may_replace and stale is not None:
+            old = stale(self._own_rows(spark, table, only, since_us))
+            source = _with_gone(source, old.select(*table.columns), keys)
+        # Before they are written: Spark computes anew whatever it has kept of a table that is written to.
+        count, span_us = source.count(), source.span_us(time)
+        if span_us and may_replace:
+            self._replace(source, span_us, table, only, keys)
+        elif span_us:
+            self._append(source, table)
+        self.counts.add(table.name, count)
+        self._latest_us[product] = max(latest_us, span_us[1] if span_us else since_us)
         source.free()
 
     def _find_latest_us(self, spark: SparkSession, table: Table, product: str, only: Mapping[str, object], since_us: int) -> int:
@@ -195,14 +197,27 @@ class GoldWriter(BatchWriter):
             rows = rows.where(F.col(name).eqNullSafe(F.lit(value)))
         return rows
 
-    def _replace(self, source: Settled, table: Table, only: Mapping[str, object], keys: Sequence[str]) -> None:
+    def _append(self, source: Settled, table: Table) -> None:
+        path = self.lake.path(table)
+        if not self.can_land(table):
+            source.frame.write.format("delta").mode("append").save(path)
+            return
+        to_rows, folders = partial(_rows_of, table), {table.name: path}
+        if source.table is None:
+            files = land_rows(source.frame, to_rows, folders)
+        else:
+            files = write_files(to_rows, folders, source.table.combine_chunks().to_batches())
+        self.commits.commit(table, files)
+
+    def _replace(
+        self, source: Settled, span_us: tuple[int, int], table: Table, only: Mapping[str, object], keys: Sequence[str]
+    ) -> None:
         spark, time = source.frame.sparkSession, time_of(table)
-        first_us, last_us = source.span_us(time) or (0, 0)
         # Literals, so that only the files that matter are looked at.
         pruned = [
             *(f"old.`{name}` = {_literal(value)}" for name, value in only.items()),
             *(f"old.{name} IN ({', '.join(map(_literal, source.values(name)))})" for name in ("date", "exchange")),
-            f"old.{time} BETWEEN {_literal(to_instant(first_us))} AND {_literal(to_instant(last_us))}",
+            f"old.{time} BETWEEN {_literal(to_instant(span_us[0]))} AND {_literal(to_instant(span_us[1]))}",
         ]
         columns = [f"`{name}`" for name in table.columns]
         gone = "WHEN MATCHED AND new._is_gone THEN DELETE " if "_is_gone" in source.frame.columns else ""
@@ -215,6 +230,11 @@ class GoldWriter(BatchWriter):
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})"
         )
         spark.catalog.dropTempView(view)
+
+
+def _rows_of(table: Table, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Table, pa.RecordBatch]]:
+    """Rows that are as they are to be written."""
+    return ((table, rows) for rows in batches)
 
 
 def _in_ranges(rows: DataFrame, limits: DataFrame, condition: str) -> DataFrame:
