@@ -19,7 +19,10 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--traces", type=int, default=16, help="plans, ends and versions that a job may write in one layer before it is killed"
+        "--traces",
+        type=int,
+        default=16,
+        help="plans, ends and versions that a job may write in one layer before it is killed; three times as many in gold",
     )
     parser.add_argument("--gold", default=",".join(ALL_PRODUCTS), help="the products to keep, with commas between them")
     parser.add_argument("--folder", type=Path, help="where all of it is kept, to look at it afterwards")

@@ -31,7 +31,8 @@ ALL_PRODUCTS = (
     *("funding_1m", "liquidations_1m", "gaps", "data_quality"),
 )
 FILES_A_KILL = 10
-LAYERS = ("bronze", "silver", "gold")
+LAYERS = {"bronze": 1, "silver": 1, "gold": 3}
+"""And how much longer a job may work in each: a batch of gold leaves as many traces as there are products, and the first one twice that."""
 IDLE_S = 90.0
 LITTLE_LONGER_S = 2.0
 """So that it does not always die just when it has written something."""
@@ -107,12 +108,12 @@ class CrashRun:
             known, upto = (len(self._files) * share // (self.kills + 1) for share in (number - 1, number))
             self._reveal((known + upto) // 2)
             # Gold begins last, and is behind the others: a job that only has to do anything would never live to end a batch of it.
-            layer = self._random.choice(LAYERS)
+            layer = self._random.choice([*LAYERS])
             before, of_layer = count_traces(self.lake), count_traces(self.lake, layer)
             began = time.monotonic()
             start_and_see(job, self.lake)
             self._reveal(upto)
-            self._let_work(job, layer, of_layer + self._random.randint(1, self._most_traces))
+            self._let_work(job, layer, of_layer + self._random.randint(1, self._most_traces * LAYERS[layer]))
             only_driver = self._random.random() < 0.5
             lived_s = time.monotonic() - began
             job.kill(only_driver=only_driver)
