@@ -1,4 +1,4 @@
-"""Rows to Parquet files in a table's folder, written by the workers that made them, a column at a time.
+"""Rows to Parquet files in a table's folder, written where they are, by workers or where they are few by the driver, a column at a time.
 
 Spark's own writer takes every row back into the JVM and apart again, which costs several times what decoding it does. What a worker
 writes here is not part of its table until the driver commits it (`commits`): a task that fails, or runs twice, leaves files that no

@@ -262,7 +262,7 @@ def _to_units(numbers: pa.Decimal128Array) -> list[Any]:
     """Whole numbers, and None where there is no number."""
     if not len(numbers):
         return []
-    halves = np.frombuffer(numbers.buffers()[1], _HALVES)[numbers.offset : numbers.offset + len(numbers)]
+    halves = np.frombuffer(numbers.buffers()[1], _HALVES, numbers.offset + len(numbers))[numbers.offset :]
     units: list[Any] = [(high << 64) + low for high, low in zip(halves["high"].tolist(), halves["low"].tolist(), strict=True)]
     if numbers.null_count:
         units = [number if known else None for number, known in zip(units, numbers.is_valid().to_pylist(), strict=True)]
