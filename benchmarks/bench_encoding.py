@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.report import Table, to_ratio
-from tardis_machine.eventbus import _sealing, encoding, sealing
-from tardis_machine.eventbus.encoding import BronzeEncoder
-from tardis_machine.eventbus.sealing import Series
-from tardis_machine.eventbus.wire import encode_timestamp
+from tardis_machine.bronze import _sealing, encoding, sealing
+from tardis_machine.bronze.encoding import BronzeEncoder
+from tardis_machine.bronze.sealing import Series
+from tardis_machine.bronze.wire import encode_timestamp
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as pb
 from tardis_machine.messages import BookChange, BookLevel, Trade, js_number, parse_timestamp_us, to_timestamp
 

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from benchmarks import sample_hour
 from benchmarks.report import Table, spread, to_count, to_ratio
-from tardis_machine.eventbus.encoding import BronzeEncoder
+from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.history.reader import read_lines
 from tardis_machine.lakehouse.backfill import Backfill
 from tardis_machine.lakehouse.ingest import Ingest, refine
@@ -41,7 +41,7 @@ from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.sources import load_source
 from tardis_machine.lakehouse.tables import EVENTS, Lake, prepare_table
 from tardis_machine.messages import Trade, to_timestamp
-from tardis_machine.request import parse_normalized_request
+from tardis_machine.pipeline.request import parse_normalized_request
 from tests.spark.source_under_test import SourceUnderTest
 
 if TYPE_CHECKING:

@@ -21,10 +21,11 @@ from types import ModuleType
 from typing import Any, Literal
 
 from benchmarks.report import Table, spread, to_count
+from tardis_machine.bronze.bundle import Bundle
+from tardis_machine.bronze.encoding import BronzeEncoder
+from tardis_machine.bronze.event import Event
 from tardis_machine.eventbus import plan_bus
-from tardis_machine.eventbus.bundle import Bundle
-from tardis_machine.eventbus.contract import Event, Record
-from tardis_machine.eventbus.encoding import BronzeEncoder
+from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.publisher import BusPlan, Publisher
 from tardis_machine.eventbus.routing import Router
 from tardis_machine.messages import Trade, to_timestamp

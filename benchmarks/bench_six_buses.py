@@ -23,7 +23,7 @@ from statistics import median
 
 from benchmarks.bench_publisher import META, Keywords, bundled, buses, make_events, make_plan
 from benchmarks.report import Table, to_count
-from tardis_machine.eventbus.bundle import Bundle
+from tardis_machine.bronze.bundle import Bundle
 from tardis_machine.eventbus.publisher import Publisher
 from tests.contract.bus_under_test import Fault, load_bus
 

@@ -16,8 +16,8 @@ from itertools import cycle, islice
 from aiohttp import web
 
 from benchmarks.sample_hour import slices
-from tardis_machine.frames import to_text_frames
 from tardis_machine.history.reader import read_lines
+from tardis_machine.pipeline.frames import to_text_frames
 
 __all__ = ["LAST"]
 

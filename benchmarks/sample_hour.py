@@ -10,8 +10,8 @@ from pathlib import Path
 from tardis_machine.filters import optimize_filters, to_compact_json
 from tardis_machine.history.cache import FeedCache
 from tardis_machine.history.slice import MINUTE_US, Slice
-from tardis_machine.replays import NormalizedReplay, Segment
-from tardis_machine.request import parse_normalized_request
+from tardis_machine.pipeline.replay import NormalizedReplay, Segment
+from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.cache_dir import fill_cache
 from tardis_machine.sample.recording import Recording
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tardis_machine.eventbus.buses.file import FileBus
 from tardis_machine.eventbus.contract import Record
-from tardis_machine.eventbus.file import FileBus
 
 BATCH_RECORDS = 50_000
 EVENTS = 600_000

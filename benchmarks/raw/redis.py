@@ -9,8 +9,8 @@ from typing import Any
 import hiredis
 from redis.asyncio import Connection
 
+from tardis_machine.eventbus.buses.redis_streams.commands import NO_TRIM, Packer
 from tardis_machine.eventbus.contract import Record
-from tardis_machine.eventbus.redis_streams.commands import NO_TRIM, Packer
 
 EVENTS = 300_000
 TARGETS = {"": 120_000}

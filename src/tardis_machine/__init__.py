@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .app import TardisMachine
     from .computed import compute
-    from .merger import combine
     from .messages import to_json
-    from .normalizer import Normalizer
-    from .replays import replay, replay_normalized
-    from .streams import stream_normalized
+    from .pipeline.merger import combine
+    from .pipeline.normalizer import Normalizer
+    from .pipeline.replay import replay, replay_normalized
+    from .pipeline.stream import stream_normalized
+    from .server.app import TardisMachine
 
 __all__ = [
     "Normalizer",
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Normalizer": "normalizer",
-    "TardisMachine": "app",
-    "combine": "merger",
+    "Normalizer": "pipeline.normalizer",
+    "TardisMachine": "server.app",
+    "combine": "pipeline.merger",
     "compute": "computed",
-    "replay": "replays",
-    "replay_normalized": "replays",
-    "stream_normalized": "streams",
+    "replay": "pipeline.replay",
+    "replay_normalized": "pipeline.replay",
+    "stream_normalized": "pipeline.stream",
     "to_json": "messages",
 }
 

@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tardis_machine.bronze.decoding import decode, decode_event
+from tardis_machine.bronze.encoding import BronzeEncoder
+from tardis_machine.bronze.event import Event, digest_of
 from tardis_machine.errors import SettingsError, TerminalDeliveryError, UndeliveredError
-from tardis_machine.eventbus.contract import Danger, Event
+from tardis_machine.eventbus.contract import Danger
 from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
-from tardis_machine.eventbus.decoding import decode, decode_event
-from tardis_machine.eventbus.encoding import BronzeEncoder
-from tardis_machine.eventbus.ledger import digest_of
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
 from tardis_machine.messages import Message, to_json

@@ -14,8 +14,9 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from tardis_machine.eventbus.contract import Record, Stream
-from tardis_machine.eventbus.file import FileBus, to_table
+from tardis_machine.bronze.event import EventStream
+from tardis_machine.eventbus.buses.file import FileBus, to_table
+from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.eventbus.routing import Router, Routing
 from tests.contract.bus_under_test import BusUnderTest
@@ -39,7 +40,7 @@ class TestFileBus(BusConformance):
 # --- what only files have -----------------------------------------------------------------------------------------------------
 
 
-def make_records(routing: Routing, *streams: Stream, count: int = 3) -> list[Record]:
+def make_records(routing: Routing, *streams: EventStream, count: int = 3) -> list[Record]:
     router = Router("file", routing)
     return [Record(router.route(stream), event) for stream in streams for event in make_events(stream, count)]
 

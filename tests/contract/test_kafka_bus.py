@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewTopic
 
+from tardis_machine.bronze.decoding import decode_event
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
 from tardis_machine.eventbus.contract import Danger, Record
 from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
-from tardis_machine.eventbus.decoding import decode_event
 from tardis_machine.eventbus.publisher import BusPlan, Publisher
 from tardis_machine.eventbus.routing import Router
 from tests.contract.bus_under_test import Delivered

@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from tardis_machine.errors import TerminalDeliveryError
 from tardis_machine.eventbus import plan_bus
-from tardis_machine.eventbus.kafka.settings import to_client_settings
+from tardis_machine.eventbus.buses.kafka.settings import to_client_settings
 from tardis_machine.eventbus.publisher import BusPlan, Publisher
 from tardis_machine.settings import from_keywords
 from tests.contract.buses.kafka import read_topic

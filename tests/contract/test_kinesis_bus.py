@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import pytest
 
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
+from tardis_machine.eventbus.buses.kinesis import KinesisBus
 from tardis_machine.eventbus.contract import Failure, Record
 from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
-from tardis_machine.eventbus.kinesis import KinesisBus
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.eventbus.routing import Router
 from tests.contract.bus_under_test import BusUnderTest, Fault

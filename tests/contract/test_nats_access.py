@@ -13,8 +13,8 @@ import pytest
 
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
 from tardis_machine.eventbus import plan_bus
+from tardis_machine.eventbus.buses.nats_jetstream import NatsBus
 from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
-from tardis_machine.eventbus.nats_jetstream import NatsBus
 from tardis_machine.eventbus.publisher import BusPlan, Publisher
 from tardis_machine.settings import from_keywords
 from tests.contract.buses.nats_peek import NatsPeek

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tardis_machine.bronze.event import EventStream
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
 from tardis_machine.eventbus import plan_bus
-from tardis_machine.eventbus.contract import Record, Stream
-from tardis_machine.eventbus.nats_jetstream import NatsBus
-from tardis_machine.eventbus.nats_jetstream.lines import to_line, to_parts
+from tardis_machine.eventbus.buses.nats_jetstream import NatsBus
+from tardis_machine.eventbus.buses.nats_jetstream.lines import to_line, to_parts
+from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.routing import Router, Routing
 from tardis_machine.settings import from_keywords
 from tests.contract.bus_under_test import BusUnderTest, Fault
@@ -86,7 +87,7 @@ async def connected(server: NatsServer, **options: Any) -> AsyncIterator[tuple[N
         await plan.bus.close()
 
 
-def records_of(router: Router, *streams: Stream, count: int = 3, size: int = 50) -> list[Record]:
+def records_of(router: Router, *streams: EventStream, count: int = 3, size: int = 50) -> list[Record]:
     """Of all streams in turn."""
     events = zip(*(make_events(stream, count, size=size) for stream in streams), strict=True)
     return [Record(router.route(event.stream), event) for group in events for event in group]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
+from tardis_machine.eventbus.buses.redis_streams import RedisBus
 from tardis_machine.eventbus.contract import Danger, Record
 from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
 from tardis_machine.eventbus.publisher import Publisher
-from tardis_machine.eventbus.redis_streams import RedisBus
 from tardis_machine.eventbus.routing import Router
 from tests.contract.bus_under_test import BusUnderTest
 from tests.contract.buses.redis import RedisUnderTest, read_stream

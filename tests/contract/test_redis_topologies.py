@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from tardis_machine.bronze.event import Event
 from tardis_machine.errors import DeliveryError, SettingsError, TerminalDeliveryError, TransientDeliveryError
-from tardis_machine.eventbus import plan_bus, redis_streams
-from tardis_machine.eventbus.contract import Event, Record
+from tardis_machine.eventbus import plan_bus
+from tardis_machine.eventbus.buses import redis_streams
+from tardis_machine.eventbus.buses.redis_streams import servers
+from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.publisher import BusPlan, Publisher
-from tardis_machine.eventbus.redis_streams import servers
 from tardis_machine.eventbus.routing import Router
 from tardis_machine.settings import from_keywords
 from tests.contract.buses.redis import read_stream

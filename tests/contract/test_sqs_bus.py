@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tardis_machine.bronze.decoding import decode_event
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
+from tardis_machine.eventbus.buses.sqs import SqsBus, to_id
 from tardis_machine.eventbus.contract import Record
-from tardis_machine.eventbus.decoding import decode_event
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.eventbus.routing import Router
-from tardis_machine.eventbus.sqs import SqsBus, to_id
 from tests.contract.bus_under_test import BusUnderTest, Delivered, Fault
 from tests.contract.buses.sqs import SqsUnderTest
 from tests.contract.conformance import BusConformance, Session, pytest_generate_tests

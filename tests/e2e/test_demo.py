@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tardis_machine.demo.client import ask
-from tardis_machine.demo.progress import Teller
-from tardis_machine.demo.walk import plan_walk
+from tardis_machine.commands.demo.client import ask
+from tardis_machine.commands.demo.progress import Teller
+from tardis_machine.commands.demo.walk import plan_walk
 from tardis_machine.errors import UsageError
 from tardis_machine.settings import resolve
 from tests.servers.process import ROOT

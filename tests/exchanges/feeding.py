@@ -9,7 +9,7 @@ import orjson
 
 from tardis_machine.exchanges._parsing import parse_date_us
 from tardis_machine.messages import BookLevel, OptionSummary
-from tardis_machine.normalizer import Normalizer
+from tardis_machine.pipeline.normalizer import Normalizer
 
 RECORDED = b"2024-03-01T00:00:00.1234567Z"
 LOCAL = "2024-03-01T00:00:00.123456Z"

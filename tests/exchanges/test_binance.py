@@ -10,7 +10,7 @@ from tardis_machine.errors import NormalizeError
 from tardis_machine.exchanges.binance import read_subscription
 from tardis_machine.filters import Filter
 from tardis_machine.messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
-from tardis_machine.normalizer import Normalizer
+from tardis_machine.pipeline.normalizer import Normalizer
 from tests.exchanges.feeding import LOCAL, book, normalize
 
 EVENT_MS, EVENT = 1709251200050, "2024-03-01T00:00:00.050Z"

@@ -9,7 +9,7 @@ import pytest
 from tardis_machine.exchanges.deribit import read_subscription
 from tardis_machine.filters import Filter
 from tardis_machine.messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
-from tardis_machine.normalizer import Normalizer
+from tardis_machine.pipeline.normalizer import Normalizer
 from tests.exchanges.feeding import LOCAL, book, normalize, summary
 
 TIME_MS, TIME = 1709251200050, "2024-03-01T00:00:00.050Z"

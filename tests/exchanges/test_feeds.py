@@ -12,7 +12,7 @@ import pytest
 from tardis_machine.errors import OptionsError
 from tardis_machine.exchanges import EXCHANGES, Feed, FrameKind, HttpRequest
 from tardis_machine.filters import Filter
-from tardis_machine.normalizer import Normalizer
+from tardis_machine.pipeline.normalizer import Normalizer
 
 LIVE = {name: exchange for name, exchange in EXCHANGES.items() if exchange.live is not None}
 SYMBOLS = {

@@ -23,7 +23,7 @@ from tardis_machine.exchanges._parsing import (
 )
 from tardis_machine.filters import Filter, optimize_filters
 from tardis_machine.messages import UNSET, to_json, to_timestamp
-from tardis_machine.normalizer import symbol_filter
+from tardis_machine.pipeline.normalizer import symbol_filter
 
 MINUTE_US = 60_000_000
 

@@ -8,7 +8,7 @@ from tardis_machine.exchanges._parsing import parse_date_us
 from tardis_machine.exchanges.kraken import read_subscription
 from tardis_machine.filters import Filter
 from tardis_machine.messages import UNSET, BookChange, BookTicker, Trade
-from tardis_machine.normalizer import Normalizer
+from tardis_machine.pipeline.normalizer import Normalizer
 from tests.exchanges.feeding import LOCAL, book, normalize
 
 EARLY, LATE, TIME = "1709251200.050007", "1709251200.060008", "2024-03-01T00:00:00.060008Z"

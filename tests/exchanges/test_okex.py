@@ -11,7 +11,7 @@ from tardis_machine.exchanges import EXCHANGES
 from tardis_machine.exchanges._parsing import parse_date_us
 from tardis_machine.filters import Filter
 from tardis_machine.messages import UNSET, BookChange, BookTicker, DerivativeTicker, Disconnect, Liquidation, Trade, to_json
-from tardis_machine.normalizer import Normalizer
+from tardis_machine.pipeline.normalizer import Normalizer
 from tests.exchanges.feeding import LOCAL, book, normalize, summary
 
 TIME_MS, TIME = "1709251200050", "2024-03-01T00:00:00.050Z"

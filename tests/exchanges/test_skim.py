@@ -10,7 +10,7 @@ import pytest
 from tardis_machine.errors import NormalizeError
 from tardis_machine.exchanges import EXCHANGES
 from tardis_machine.messages import parse_timestamp_us, to_timestamp
-from tardis_machine.normalizer import Normalizer
+from tardis_machine.pipeline.normalizer import Normalizer
 from tardis_machine.sample.market import Market
 from tardis_machine.sample.recording import Recording
 from tardis_machine.sample.venues import VENUES

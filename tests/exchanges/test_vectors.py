@@ -13,7 +13,7 @@ from tardis_machine.errors import NormalizeError
 from tardis_machine.exchanges import DATA_TYPES, EXCHANGES
 from tardis_machine.filters import Filter, optimize_filters
 from tardis_machine.messages import parse_timestamp_us, to_json
-from tardis_machine.normalizer import Normalizer
+from tardis_machine.pipeline.normalizer import Normalizer
 
 # Ids that the reference rounds to a double, where ours keep every digit.
 ROUNDED_IDS = {"crypto-com", "huobi"}

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from xxhash import xxh3_64_digest
 
-from tardis_machine.eventbus.decoding import decode_event
-from tardis_machine.eventbus.ledger import Session, digest_of, to_session_end
+from tardis_machine.bronze.decoding import decode_event
+from tardis_machine.bronze.event import digest_of
+from tardis_machine.eventbus.ledger import Session, to_session_end
 from tests.contract.bus_under_test import Delivered
 from tests.fault.traffic import Answer
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tardis_machine.eventbus.contract import Event
-from tardis_machine.eventbus.encoding import BronzeEncoder
-from tardis_machine.eventbus.ledger import Ledger, Session, Share, to_session_end
+from tardis_machine.bronze.encoding import BronzeEncoder
+from tardis_machine.bronze.event import Event, Tally
+from tardis_machine.eventbus.ledger import Ledger, Session, to_session_end
 from tests.contract.bus_under_test import Delivered
 from tests.contract.buses.file import FileUnderTest
 from tests.contract.sample_messages import sample_messages
@@ -61,7 +61,7 @@ class Case:
         by_stream: dict[int, list[Event]] = {}
         for event in events:
             by_stream.setdefault(id(event.stream), []).append(event)
-        ledger.add([Share(share) for share in by_stream.values()], 2)
+        ledger.add([Tally(share) for share in by_stream.values()], 2)
         session = ledger.end("s1", complete=True, reason="", now_us=3)
         assert session is not None
         self.session: Session = session

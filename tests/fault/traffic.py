@@ -17,8 +17,8 @@ from typing import Any
 
 from tardis_machine.history.slice import MINUTE_US
 from tardis_machine.messages import to_timestamp
-from tardis_machine.replays import NormalizedReplay
-from tardis_machine.request import parse_normalized_request
+from tardis_machine.pipeline.replay import NormalizedReplay
+from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.cache_dir import fill_cache
 from tardis_machine.sample.recording import Recording
 

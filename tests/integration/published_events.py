@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tardis_machine.eventbus.contract import Event
+from tardis_machine.bronze.event import Event
 from tardis_machine.eventbus.publisher import Publisher
 from tests.unit.eventbus.events import make_events, make_stream
 

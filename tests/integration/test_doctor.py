@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from tardis_machine.cli import main
-from tardis_machine.eventbus.decoding import decode_event
+from tardis_machine.bronze.decoding import decode_event
+from tardis_machine.commands.cli import main
 from tests.contract.buses.nats_peek import NatsPeek
 from tests.servers.nats import NatsServer
 from tests.servers.process import free_port
@@ -162,7 +162,7 @@ def test_rights_and_limits_that_are_too_small(capsys: pytest.CaptureFixture[str]
 
 
 async def test_buses_are_examined_at_once(tmp_path: Path) -> None:
-    from tardis_machine.doctor import examine
+    from tardis_machine.commands.doctor import examine
     from tardis_machine.settings import resolve
 
     async def never(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:

@@ -91,12 +91,12 @@ def test_without_a_compiler_the_wheel_is_pure_and_whole(built: Path, tmp_path: P
     assert inside == sources() | DATA
     assert ("are not compiled, so that Python alone does their work" in said) == ("CC" in environ)
     code = (
-        "from tardis_machine.eventbus.encoding import sealing; from tardis_machine.exchanges._parsing import to_number;"
+        "from tardis_machine.bronze.encoding import sealing; from tardis_machine.exchanges._parsing import to_number;"
         "print(sealing.__name__, to_number.__module__)"
     )
     path = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     answer = subprocess.run([sys.executable, "-c", code], env=path, capture_output=True, text=True, check=True, timeout=60)
-    assert answer.stdout == "tardis_machine.eventbus.sealing tardis_machine.exchanges._parsing\n"
+    assert answer.stdout == "tardis_machine.bronze.sealing tardis_machine.exchanges._parsing\n"
 
 
 def test_where_it_must_be_compiled_a_missing_compiler_fails_the_build(built: Path, tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tardis_machine.bronze.event import Event, digest_of
 from tardis_machine.errors import SettingsError, TerminalDeliveryError, TransientDeliveryError, UndeliveredError
-from tardis_machine.eventbus.contract import Event, Failure, Limits, Record
-from tardis_machine.eventbus.ledger import digest_of, read_closed_sessions
+from tardis_machine.eventbus.contract import Failure, Limits, Record
+from tardis_machine.eventbus.ledger import read_closed_sessions
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.eventbus.routing import Routing
 from tests.integration.published_events import ONE_BATCH, TRADES, assert_in_order, interleaved, start_session

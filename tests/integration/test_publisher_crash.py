@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from tardis_machine.eventbus.ledger import digest_of
+from tardis_machine.bronze.event import digest_of
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent, SessionEnd
 
 PROGRAM = """
 import asyncio, json, sys
 from pathlib import Path
 from tardis_machine.eventbus import plan_bus
-from tardis_machine.eventbus.encoding import BronzeEncoder
+from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.messages import Trade
 from tardis_machine.settings import from_keywords

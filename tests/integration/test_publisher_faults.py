@@ -11,9 +11,9 @@ from random import Random
 import msgspec
 import pytest
 
+from tardis_machine.bronze.event import Event, digest_of
 from tardis_machine.errors import TransientDeliveryError
-from tardis_machine.eventbus.contract import Event, Failure, Limits, Record
-from tardis_machine.eventbus.ledger import digest_of
+from tardis_machine.eventbus.contract import Failure, Limits, Record
 from tests.unit.eventbus.events import make_events, make_stream
 from tests.unit.eventbus.scripted_bus import LIMITS, ScriptedBus, make_publisher
 

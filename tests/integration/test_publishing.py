@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tardis_machine.eventbus.decoding import decode_event, to_message
+from tardis_machine.bronze.decoding import decode_event, to_message
 from tardis_machine.messages import to_json
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tests.integration.machine import options, running_machine

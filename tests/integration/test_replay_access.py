@@ -14,10 +14,10 @@ import pytest
 import pytest_asyncio
 
 from tardis_machine import TardisMachine
-from tardis_machine.app import _application
+from tardis_machine.engine import Machine
 from tardis_machine.errors import SettingsError
 from tardis_machine.sample.history_api import SampleHistoryApi
-from tardis_machine.server.session import Machine
+from tardis_machine.server.app import _application
 from tests.integration.machine import DAY, Client, options, running_machine
 from tests.integration.raw_client import body_of, connected, http_get, http_post, status_of, ws_get
 from tests.integration.served import fill_bitmex

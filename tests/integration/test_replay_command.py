@@ -18,19 +18,20 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
+from tardis_machine.bronze.decoding import decode, decode_event
+from tardis_machine.bronze.encoding import BronzeEncoder
+from tardis_machine.bronze.event import digest_of
+from tardis_machine.commands.replay.asked import to_requests
+from tardis_machine.commands.replay.progress import Progress
 from tardis_machine.errors import OptionsError, TerminalDeliveryError
 from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.dead_letters import DeadLetters, read_dead_letters
-from tardis_machine.eventbus.decoding import decode, decode_event
-from tardis_machine.eventbus.encoding import BronzeEncoder
-from tardis_machine.eventbus.ledger import digest_of, read_closed_sessions
+from tardis_machine.eventbus.ledger import read_closed_sessions
 from tardis_machine.eventbus.routing import Router, Routing
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
-from tardis_machine.job.contract import Chunk
 from tardis_machine.messages import to_json
-from tardis_machine.replay_command.asked import to_requests
-from tardis_machine.replay_command.progress import Progress
-from tardis_machine.request import parse_normalized_requests
+from tardis_machine.pipeline.request import parse_normalized_requests
+from tardis_machine.processes.jobs.contract import Chunk
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.sample.market import Market
 from tardis_machine.settings import resolve

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from tardis_machine import workers
+from tardis_machine.processes import replay_pool as workers
 from tardis_machine.sample.faults import Fault
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tests.integration.leaks import KEPT_ALIVE, assert_no_surprise, nothing_leaks
@@ -226,7 +226,7 @@ async def test_a_fault_of_our_own_ends_one_request_and_is_logged(
         raise ZeroDivisionError("who would have thought")
 
     async with running_machine(api, tmp_path, workers=0) as client:
-        monkeypatch.setattr("tardis_machine.job.slices.read_slice", broken)
+        monkeypatch.setattr("tardis_machine.processes.jobs.slices.read_slice", broken)
         status, body = await client.get("/replay-normalized", options())
         assert (status, json.loads(body)["message"]) == (
             500,
@@ -235,9 +235,9 @@ async def test_a_fault_of_our_own_ends_one_request_and_is_logged(
         assert (await ws_end(client, options()))[1] == 1011
         monkeypatch.undo()
         assert await client.lines(options())
-        monkeypatch.setattr("tardis_machine.workers.fetch_slices", broken)
+        monkeypatch.setattr("tardis_machine.processes.replay_pool.fetch_slices", broken)
         assert (await client.get("/replay-normalized", options()))[0] == 500
         monkeypatch.undo()
-        monkeypatch.setattr("tardis_machine.workers.make_job", broken)
+        monkeypatch.setattr("tardis_machine.processes.replay_pool.make_job", broken)
         assert (await client.get("/replay-normalized", options()))[0] == 500
     assert any("ZeroDivisionError" in getattr(record, "fields", {}).get("traceback", "") for record in caplog.records)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tardis_machine import replay_normalized, to_json
-from tardis_machine.cli import main
+from tardis_machine.commands.cli import main
 from tests.integration.scripted_exchange import ScriptedExchange, scripted_exchange
 from tests.integration.served import gone_within
 from tests.integration.test_publishing import published

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from tardis_machine import stream_normalized
-from tardis_machine.eventbus.encoding import BronzeEncoder
+from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.exchanges import EXCHANGES
 from tardis_machine.messages import BookChange, Disconnect, ErrorMessage, Message
+from tardis_machine.pipeline.replay import NormalizedReplay
+from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.realtime.backoff import Pace
-from tardis_machine.replays import NormalizedReplay
-from tardis_machine.request import parse_normalized_request
 from tardis_machine.sample.live import (
     ClockSkew,
     Close,

@@ -240,7 +240,7 @@ async def test_hundreds_of_reconnects_leave_nothing_behind() -> None:
 
 
 async def test_who_does_not_read_holds_up_the_exchange_and_not_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tardis_machine.streams.MAX_UNREAD", 1_000)
+    monkeypatch.setattr("tardis_machine.pipeline.stream.MAX_UNREAD", 1_000)
     async with scripted_exchange() as exchange:
         stream = stream_normalized(
             exchange="bitmex", symbols=["XBTUSD"], data_types=["trade"], exchange_urls={"bitmex": exchange.url}, _pace=PACE

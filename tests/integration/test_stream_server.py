@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from tardis_machine import TardisMachine
-from tardis_machine.eventbus.decoding import to_message
+from tardis_machine.bronze.decoding import to_message
 from tardis_machine.messages import to_json
 from tardis_machine.realtime.backoff import Pace
 from tests.integration.machine import Client

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from tardis_machine.bronze.decoding import decode_event
 from tardis_machine.errors import SettingsError
 from tardis_machine.eventbus import plan_bus
-from tardis_machine.eventbus.decoding import decode_event
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.settings import from_keywords, resolve
 from tests.integration.machine import options, running_machine

@@ -15,12 +15,12 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tardis_machine.eventbus.contract import Event
-from tardis_machine.eventbus.encoding import BronzeEncoder
-from tardis_machine.eventbus.ledger import Ledger, Share, to_session_end
+from tardis_machine.bronze.encoding import BronzeEncoder
+from tardis_machine.bronze.event import Event, Tally
+from tardis_machine.eventbus.ledger import Ledger, to_session_end
 from tardis_machine.messages import to_timestamp
-from tardis_machine.replays import NormalizedReplay
-from tardis_machine.request import parse_normalized_request
+from tardis_machine.pipeline.replay import NormalizedReplay
+from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample import market as sample
 from tardis_machine.sample.recording import Recording
 
@@ -124,7 +124,7 @@ def _ledger(encoder: BronzeEncoder, session_id: str, events: Sequence[Event], no
         by_stream.setdefault(id(event.stream), []).append(event)
     ledger = Ledger(Path())
     ledger.start(session_id, "files", "replay", {}, now_us)
-    ledger.add([Share(own) for own in by_stream.values()], now_us)
+    ledger.add([Tally(own) for own in by_stream.values()], now_us)
     session = ledger.end(session_id, complete=True, reason="", now_us=now_us)
     assert session is not None
     return encoder.encode_session_end(to_session_end(session))

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 
-from tardis_machine.eventbus.encoding import PAYLOAD_CASES, BronzeEncoder
+from tardis_machine.bronze.encoding import PAYLOAD_CASES, BronzeEncoder
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import DESCRIPTOR, NormalizedEvent
 from tests.strategies import messages
 

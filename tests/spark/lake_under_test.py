@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tardis_machine.eventbus.encoding import BronzeEncoder
+from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.lakehouse import ingest
 from tardis_machine.lakehouse.ingest import Ingest, PlannedStream
 from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE, Lake, Table

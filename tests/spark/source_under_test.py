@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
-from tardis_machine.eventbus.encoding import BronzeEncoder
+from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.lakehouse.sources.kinesis import KinesisLanes
 from tardis_machine.lakehouse.sources.lanes import Lanes, Reading

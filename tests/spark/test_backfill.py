@@ -25,7 +25,7 @@ from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.tables import EVENTS, Lake
 from tardis_machine.lakehouse.tasks import tasks, tasks_done
 from tardis_machine.lakehouse.verify import verify
-from tardis_machine.request import NormalizedRequest, parse_normalized_request
+from tardis_machine.pipeline.request import NormalizedRequest, parse_normalized_request
 from tardis_machine.sample.history_api import Fault, SampleHistoryApi
 from tardis_machine.sample.market import Market
 from tardis_machine.sample.recording import Recording

@@ -19,7 +19,7 @@ from tardis_machine.lakehouse.backfill import Backfill
 from tardis_machine.lakehouse.ingest import Ingest, refine
 from tardis_machine.lakehouse.session import start_session
 from tardis_machine.lakehouse.tables import Lake
-from tardis_machine.request import parse_normalized_request
+from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.sample.market import Market
 from tardis_machine.sample.recording import Recording

@@ -20,9 +20,9 @@ from deltalake import DeltaTable
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from tardis_machine.bronze.encoding import BronzeEncoder
+from tardis_machine.bronze.splitting import split_event
 from tardis_machine.computed import compute
-from tardis_machine.eventbus.encoding import BronzeEncoder
-from tardis_machine.eventbus.oversize import split_event
 from tardis_machine.lakehouse.gold import settled
 from tardis_machine.lakehouse.gold.bars import BARS
 from tardis_machine.lakehouse.gold.book_state import BOOK_STATE
@@ -51,8 +51,8 @@ from tardis_machine.messages import (
     parse_timestamp_us,
     to_timestamp,
 )
-from tardis_machine.replays import NormalizedReplay
-from tardis_machine.request import parse_normalized_request
+from tardis_machine.pipeline.replay import NormalizedReplay
+from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.market import Market
 from tardis_machine.sample.recording import Recording
 from tests.spark.lake_under_test import START_US, LakeUnderTest

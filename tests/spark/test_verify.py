@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tardis_machine.bronze.encoding import BronzeEncoder
+from tardis_machine.bronze.event import Event, Tally
+from tardis_machine.bronze.splitting import split_event
 from tardis_machine.errors import LakeError
-from tardis_machine.eventbus.contract import Event
-from tardis_machine.eventbus.encoding import BronzeEncoder
-from tardis_machine.eventbus.ledger import Ledger, Share, to_session_end
-from tardis_machine.eventbus.oversize import split_event
+from tardis_machine.eventbus.ledger import Ledger, to_session_end
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.tables import EVENTS, Lake
@@ -40,7 +40,7 @@ class Session:
         ledger = Ledger(Path("unused"))
         ledger.start(self.name, "test", "replay", {}, START_US)
         for event in self.events if counted is None else counted:
-            ledger.add([Share([event])], START_US)
+            ledger.add([Tally([event])], START_US)
         session = ledger.end(self.name, complete=complete, reason=reason, now_us=START_US + 1)
         assert session is not None
         [end] = self._encoder.encode_session_end(to_session_end(session))

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tardis_machine.lakehouse.session import start_session
 
-NAMES = ("tardis_machine", "tardis_machine.lakehouse._envelopes", "tardis_machine.eventbus._sealing")
+NAMES = ("tardis_machine", "tardis_machine.lakehouse._envelopes", "tardis_machine.bronze._sealing")
 
 
 def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

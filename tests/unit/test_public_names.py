@@ -38,7 +38,7 @@ def test_errors_are_one_tree_and_all_are_named() -> None:
 
 def test_the_machine_without_a_bus_loads_no_bus() -> None:
     program = """
-import sys, tardis_machine.app, tardis_machine.workers
+import sys, tardis_machine.server.app, tardis_machine.processes.replay_pool
 print([name for name in sys.modules if "eventbus" in name or "pyspark" in name])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -6,40 +6,16 @@ of it; the publisher does the rest, once, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol, overload
 
 import msgspec
 
+from ..bronze.event import Event
 from ..errors import DeliveryError
 
-__all__ = ["Danger", "Event", "EventBus", "Failure", "Limits", "Record", "Records", "Route", "Stream"]
-
-
-class Stream(msgspec.Struct, frozen=True, gc=False):
-    """What all events of one session, exchange, symbol and payload case have in common; routes are computed once for each."""
-
-    session_id: str
-    exchange: str
-    symbol: str
-    payload_case: str
-    data_type: str
-    source: str
-    origin: str
-    meta: Mapping[str, str]
-
-
-class Event(msgspec.Struct, gc=False):
-    """One encoded event, the same for every bus."""
-
-    stream: Stream
-    event_id: bytes
-    value: bytes
-    sequence: int
-    """As in the value: dense from 0 for a session, exchange, symbol and payload case."""
-    local_ts_us: int
-    """As in the value: microseconds since 1970, UTC."""
+__all__ = ["Danger", "EventBus", "Failure", "Limits", "Record", "Records", "Route"]
 
 
 class Route(msgspec.Struct, frozen=True, eq=False, weakref=True):

@@ -19,19 +19,20 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from ..bronze.bundle import Bundle
+from ..bronze.encoding import BronzeEncoder
+from ..bronze.event import Event, Tally
+from ..bronze.splitting import split_event
 from ..errors import DeliveryError, TardisMachineError, TerminalDeliveryError, TransientDeliveryError
 from ..messages import ErrorMessage, to_timestamp
 from ..telemetry import get_logger, redact
 from .batching import Arrival, Batch
-from .bundle import Bundle
-from .contract import Event, EventBus, Record, Records, Route
+from .contract import EventBus, Record, Records, Route
 from .dead_letters import DeadLetters
 from .delivery import Delivery
-from .encoding import BronzeEncoder
 from .errands import Burial, Loaded, Spill
-from .ledger import DIED, Ledger, Session, Share, to_session_end
+from .ledger import DIED, Ledger, Session, to_session_end
 from .mark import Mark
-from .oversize import split_event
 from .policy import Policy
 from .receipt import BusHealth, Receipt
 from .routing import Router
@@ -54,7 +55,7 @@ class Parcel(msgspec.Struct):
 
     records: Records
     size_bytes: int
-    shares: list[Share]
+    tallies: list[Tally]
     published: Counter[str]
     """How many there are of each payload case."""
     oversize: list[Record]
@@ -168,7 +169,7 @@ class Courier:
         routes: list[Route] = []
         # Of each portion, whether the allow list has it.
         admitted: list[bool] = []
-        shares: list[Share] = []
+        tallies: list[Tally] = []
         published: Counter[str] = Counter()
         size_bytes, has_oversize = 0, False
         record_bytes = self._bus.limits.record_bytes
@@ -180,14 +181,14 @@ class Courier:
                 continue
             count = len(portion.values)
             size_bytes += portion.size_bytes + count * route.overhead_bytes
-            shares.append(portion.share(stream))
+            tallies.append(portion.tally(stream))
             published[route.payload_case] += count
             has_oversize = has_oversize or portion.largest_bytes + route.overhead_bytes > record_bytes
         records = Records(list(map(routes.__getitem__, bundle.places)), bundle.events)
         if not all(admitted):
             chosen = list(map(admitted.__getitem__, bundle.places))
             records = Records(list(compress(records.routes, chosen)), list(compress(records.events, chosen)))
-        parcel = Parcel(records, size_bytes, shares, published, [])
+        parcel = Parcel(records, size_bytes, tallies, published, [])
         return self._fit(parcel) if has_oversize else parcel
 
     def _route(self, events: list[Event]) -> Records:
@@ -213,7 +214,7 @@ class Courier:
         by_stream: dict[int, list[Event]] = {}
         for record in (*fitting, *parcel.oversize):
             by_stream.setdefault(id(record.event.stream), []).append(record.event)
-        parcel.shares = [Share(events) for events in by_stream.values()]
+        parcel.tallies = [Tally(events) for events in by_stream.values()]
         parcel.published = Counter(record.route.payload_case for record in (*fitting, *parcel.oversize))
         return parcel
 
@@ -265,7 +266,7 @@ class Courier:
     async def resend(self, events: list[Event]) -> None:
         """Takes events that their session's ledger has already, whatever the allow list says today."""
         parcel = self._fit(Parcel(self._route(events), 0, [], Counter(), []))
-        parcel.shares = []
+        parcel.tallies = []
         if not self.accept(parcel):
             await self.accept_later(parcel)
         await self.written(parcel)
@@ -282,8 +283,8 @@ class Courier:
 
     def _note(self, parcel: Parcel) -> None:
         """The ledger counts it: at once, or, where events are written ahead, not before they are on disk."""
-        self._ledger.add(parcel.shares, self._wall_us())
-        parcel.shares = []
+        self._ledger.add(parcel.tallies, self._wall_us())
+        parcel.tallies = []
 
     # --- sessions ------------------------------------------------------------------------------------------------------------
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
+from ..bronze.event import Event, EventStream
 from ..errors import TerminalDeliveryError, TransientDeliveryError
-from .contract import Event, Record, Stream
+from .contract import Record
 
 __all__ = ["DeadLetter", "DeadLetters", "dead_letter_files", "read_dead_letters"]
 
@@ -32,7 +33,7 @@ class DeadLetter(msgspec.Struct):
     time: str
     destination: str
     key: str
-    stream: Stream
+    stream: EventStream
     sequence: int
     local_ts_us: int
     event_id: str

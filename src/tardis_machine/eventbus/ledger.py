@@ -12,7 +12,7 @@ what the lake lacks of that is missing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,46 +21,16 @@ from urllib.parse import quote
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
-from .contract import Event, Stream
+from ..bronze.event import DIGEST_MASK, Event, Tally
 
 if TYPE_CHECKING:
     from ..generated.lakehouse.bronze.v1.normalized_event_pb2 import SessionEnd
 
-__all__ = ["Entry", "Ledger", "Session", "Share", "digest_of", "read_closed_sessions", "to_session_end"]
+__all__ = ["Entry", "Ledger", "Session", "read_closed_sessions", "to_session_end"]
 
 DIED = "the machine ended before the session did"
-_DIGEST_MASK = (1 << 128) - 1
-_EVERY_OTHER = bytes(16) + b"\xff" * 16
 
 Series = tuple[str, str, str]
-
-
-def digest_of(event_ids: Sequence[bytes]) -> int:
-    """The sum of ids as numbers of 128 bits: the same in any order, and changed by one that is missing or there twice."""
-    # One large number instead of many: first sums of two, in places of 256 bits that have room for all carries, then the upper
-    # half of the places is added to the lower one until one is left.
-    places = (len(event_ids) + 1) // 2
-    every_other = int.from_bytes(_EVERY_OTHER * places)
-    total = int.from_bytes(b"".join(event_ids))
-    total = (total & every_other) + (total >> 128 & every_other)
-    while places > 1:
-        places = (places + 1) // 2
-        bits = 256 * places
-        total = (total & (1 << bits) - 1) + (total >> bits)
-    return total & _DIGEST_MASK
-
-
-class Share:
-    """What events of one stream, in their order, add to a ledger; where the digest is known, only the first and the last matter."""
-
-    __slots__ = ("count", "digest", "first", "last", "stream")
-
-    def __init__(self, events: Sequence[Event], *, count: int | None = None, digest: int | None = None) -> None:
-        self.stream: Stream = events[0].stream
-        self.count = len(events) if count is None else count
-        self.first = events[0]
-        self.last = events[-1]
-        self.digest = digest_of([event.event_id for event in events]) if digest is None else digest
 
 
 class Entry(msgspec.Struct):
@@ -77,15 +47,15 @@ class Entry(msgspec.Struct):
     digest: str
     """Of the event ids: `digest_of`, 32 hexadecimal digits."""
 
-    def add(self, share: Share) -> None:
+    def add(self, tally: Tally) -> None:
         """Counts more events of the same series."""
-        self.count += share.count
-        # Bars of several intervals are several streams of one series: a share may lie between the events of another.
-        if share.first.sequence < self.first_sequence:
-            self.first_sequence, self.first_local_us = share.first.sequence, share.first.local_ts_us
-        if share.last.sequence > self.last_sequence:
-            self.last_sequence, self.last_local_us = share.last.sequence, share.last.local_ts_us
-        self.digest = f"{(int(self.digest, 16) + share.digest) & _DIGEST_MASK:032x}"
+        self.count += tally.count
+        # Bars of several intervals are several streams of one series: a tally may lie between the events of another.
+        if tally.first.sequence < self.first_sequence:
+            self.first_sequence, self.first_local_us = tally.first.sequence, tally.first.local_ts_us
+        if tally.last.sequence > self.last_sequence:
+            self.last_sequence, self.last_local_us = tally.last.sequence, tally.last.local_ts_us
+        self.digest = f"{(int(self.digest, 16) + tally.digest) & DIGEST_MASK:032x}"
 
 
 class Session(msgspec.Struct):
@@ -133,10 +103,10 @@ class Ledger:
         if session_id not in self._sessions:
             self._sessions[session_id] = _Open(Session(session_id, source, origin, meta, now_us), is_new=True)
 
-    def add(self, shares: Iterable[Share], now_us: int) -> None:
+    def add(self, tallies: Iterable[Tally], now_us: int) -> None:
         """Counts events that were accepted; a session that was not announced begins with its first one."""
-        for share in shares:
-            stream = share.stream
+        for tally in tallies:
+            stream = tally.stream
             found = self._sessions.get(stream.session_id)
             if found is None:
                 self.start(stream.session_id, stream.source, stream.origin, stream.meta, now_us)
@@ -145,11 +115,11 @@ class Ledger:
             series = (stream.exchange, stream.symbol, stream.payload_case)
             entry = found.entries.get(series)
             if entry is None:
-                first, last = share.first, share.last
+                first, last = tally.first, tally.last
                 times = (first.sequence, last.sequence, first.local_ts_us, last.local_ts_us)
-                found.entries[series] = Entry(*series, share.count, *times, f"{share.digest:032x}")
+                found.entries[series] = Entry(*series, tally.count, *times, f"{tally.digest:032x}")
             else:
-                entry.add(share)
+                entry.add(tally)
 
     def end(self, session_id: str, *, complete: bool, reason: str, now_us: int) -> Session | None:
         """The session's final ledger; None where no such session is open."""
@@ -240,7 +210,7 @@ class Ledger:
             return
         series = (stream.exchange, stream.symbol, stream.payload_case)
         if event.sequence > found.recovered_to.get(series, -1):
-            self.add([Share([event])], 0)
+            self.add([Tally([event])], 0)
 
     @property
     def left_behind(self) -> list[Session]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
+from ..bronze.payload_case import parse_payload_case
 from ..settings import (
     Option,
     Refused,
@@ -24,7 +25,6 @@ from ..settings import (
     state_dir,
     text,
 )
-from .payload_case import parse_payload_case
 
 __all__ = ["DEFAULT_KEY_TEMPLATE", "PLACEHOLDERS", "RESERVED_HEADERS", "common_bus_options", "template"]
 

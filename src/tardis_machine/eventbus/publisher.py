@@ -18,9 +18,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..bronze.bundle import Bundle
+from ..bronze.event import Event
 from ..errors import SettingsError, UndeliveredError
-from .bundle import Bundle
-from .contract import Event, EventBus
+from .contract import EventBus
 from .courier import Courier
 from .dead_letters import batches_of, dead_letter_files, read_dead_letters
 from .policy import Policy

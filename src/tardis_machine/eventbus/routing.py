@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ..bronze.event import EventStream
+from ..bronze.payload_case import parse_payload_case
+from ..bronze.wire import delimited, tag
 from ..errors import SettingsError
-from .contract import Route, Stream
+from .contract import Route
 from .options import DEFAULT_KEY_TEMPLATE, RESERVED_HEADERS, template
-from .payload_case import parse_payload_case
-from .wire import delimited, tag
 
 __all__ = ["Router", "Routing", "Template"]
 
@@ -27,7 +28,7 @@ _EVENT_ID_HEADER_BYTES = len("eventId") + 32
 # Sessions come and go; past this many routes all are forgotten, and computed anew for the streams that still live.
 _ROUTES_KEPT = 50_000
 
-_FIELDS: Mapping[str, Callable[[Stream], str]] = {
+_FIELDS: Mapping[str, Callable[[EventStream], str]] = {
     "exchange": lambda stream: stream.exchange,
     "symbol": lambda stream: stream.symbol,
     "payloadCase": lambda stream: stream.payload_case,
@@ -44,14 +45,14 @@ class Template:
         # Literal text and names of placeholders in turn, literal text first and last.
         self._parts = _PLACEHOLDER.split(template(text))
 
-    def render(self, stream: Stream, escape: Callable[[str], str] = str) -> str:
+    def render(self, stream: EventStream, escape: Callable[[str], str] = str) -> str:
         """The text for a stream; what the stream lacks is empty. `escape` is applied to what is filled in."""
         parts = list(self._parts)
         parts[1::2] = [escape(_value_of(name, stream)) for name in parts[1::2]]
         return "".join(parts)
 
 
-def _value_of(placeholder: str, stream: Stream) -> str:
+def _value_of(placeholder: str, stream: EventStream) -> str:
     if placeholder.startswith("meta."):
         return stream.meta.get(placeholder.removeprefix("meta."), "")
     return _FIELDS[placeholder](stream)
@@ -128,7 +129,7 @@ class Router:
         """Whether the allow list has it."""
         return self.include is None or payload_case in self.include
 
-    def route(self, stream: Stream) -> Route:
+    def route(self, stream: EventStream) -> Route:
         """The stream's route, whether or not it is admitted."""
         identity = (stream.session_id, stream.exchange, stream.symbol, stream.payload_case, stream.data_type)
         route = self._routes.get(identity)
@@ -138,7 +139,7 @@ class Router:
             route = self._routes[identity] = self._compute(stream)
         return route
 
-    def _compute(self, stream: Stream) -> Route:
+    def _compute(self, stream: EventStream) -> Route:
         assert self._key is not None
         destination = self._destination_of(stream)
         key = self._key.render(stream)
@@ -165,7 +166,7 @@ class Router:
             lane=(destination, key),
         )
 
-    def _destination_of(self, stream: Stream) -> str:
+    def _destination_of(self, stream: EventStream) -> str:
         routed = self._by_case.get(stream.payload_case)
         if routed is not None:
             return routed

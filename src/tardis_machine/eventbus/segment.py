@@ -16,7 +16,7 @@ from zlib import crc32
 import msgspec
 from xxhash import xxh3_64_digest
 
-from .contract import Event, Stream
+from ..bronze.event import Event, EventStream
 
 __all__ = ["Frame", "StoredEvent", "StreamTable", "encode_events", "frames_of", "is_torn", "parse_event", "read_run", "skim"]
 
@@ -32,14 +32,14 @@ _DESCRIBE_EVERY_BYTES = 64 * 1024
 _STREAMS_KEPT = 20_000
 
 _stream_encoder = msgspec.msgpack.Encoder()
-_stream_decoder = msgspec.msgpack.Decoder(Stream)
+_stream_decoder = msgspec.msgpack.Decoder(EventStream)
 
 
 class StreamTable:
     """Streams by hash: those that were read, and those that the segment being written has described."""
 
     def __init__(self) -> None:
-        self._streams: dict[bytes, Stream] = {}
+        self._streams: dict[bytes, EventStream] = {}
         self._hashes: dict[tuple[str, str, str, str, str], bytes] = {}
         self._described: set[bytes] = set()
         self._bytes_since = 0
@@ -49,7 +49,7 @@ class StreamTable:
         encoded = bytes(body[1:])
         self._streams[xxh3_64_digest(encoded)] = _stream_decoder.decode(encoded)
 
-    def get(self, stream_hash: bytes) -> Stream | None:
+    def get(self, stream_hash: bytes) -> EventStream | None:
         """The stream of a hash."""
         return self._streams.get(stream_hash)
 
@@ -61,7 +61,7 @@ class StreamTable:
         self._described.clear()
         self._bytes_since = 0
 
-    def describe(self, stream: Stream, parts: list[bytes]) -> bytes:
+    def describe(self, stream: EventStream, parts: list[bytes]) -> bytes:
         """The stream's hash; adds the frame that describes it, where it is due."""
         identity = (stream.session_id, stream.exchange, stream.symbol, stream.payload_case, stream.data_type)
         stream_hash = self._hashes.get(identity)

@@ -26,8 +26,8 @@ from pathlib import Path
 
 import msgspec
 
+from ..bronze.event import Event
 from ..errors import SettingsError, TransientDeliveryError
-from .contract import Event
 from .mark import Mark
 from .segment import StreamTable, encode_events, frames_of, is_torn, parse_event, read_run, skim
 

@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
+from ..bronze.bundle import Bundle
+from ..bronze.encoding import BronzeEncoder
 from ..errors import LakeError, OptionsError, TardisMachineError
-from ..eventbus.bundle import Bundle
-from ..eventbus.encoding import BronzeEncoder
 from ..eventbus.ledger import Ledger, to_session_end
 from ..history.client import HistoryClient
 from ..messages import to_timestamp
-from ..replays import NormalizedReplay, fetch_lines
-from ..request import NormalizedRequest, parse_normalized_request
+from ..pipeline.replay import NormalizedReplay, fetch_lines
+from ..pipeline.request import NormalizedRequest, parse_normalized_request
 from .backfill_progress import Progress, Watch
 from .commits import Commits
 from .gathering import Gathered
@@ -209,7 +209,7 @@ async def _gather(
     async with aclosing(fetch_lines(client, request, replay.segments())) as source:
         async for segment, lines in source:
             bundle = encoder.encode(replay.feed(segment, lines))
-            ledger.add(bundle.shares, _now_us())
+            ledger.add(bundle.tallies, _now_us())
             gathered.add(bundle)
             if gathered.rows >= _ROWS_IN_BATCH or gathered.size_bytes >= _BYTES_IN_BATCH:
                 yield gathered

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from ..eventbus.bundle import Bundle
-from ..eventbus.contract import Stream
+from ..bronze.bundle import Bundle
+from ..bronze.event import EventStream
 from .tables import EVENTS
 
 __all__ = ["Gathered"]
@@ -30,7 +30,7 @@ class Gathered:
     rows: int = 0
     size_bytes: int = 0
     """Of the values."""
-    _streams: list[Stream] = field(default_factory=list)
+    _streams: list[EventStream] = field(default_factory=list)
     _counts: list[int] = field(default_factory=list)
     _event_ids: list[bytes] = field(default_factory=list)
     _values: list[bytes] = field(default_factory=list)

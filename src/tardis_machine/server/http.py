@@ -24,12 +24,12 @@ from msgspec import to_builtins
 from multidict import CIMultiDict
 
 from .._version import __version__
-from ..compression import negotiate
+from ..engine import Machine
 from ..errors import NormalizeError, OptionsError, TardisMachineError, UpstreamError
-from ..job.contract import Chunk
-from ..request import NormalizedRequest, RawRequest, parse_normalized_requests, parse_raw_request
+from ..pipeline.compression import negotiate
+from ..pipeline.request import NormalizedRequest, RawRequest, parse_normalized_requests, parse_raw_request
+from ..processes.jobs.contract import Chunk
 from ..telemetry import REQUEST_SECONDS, REQUESTS, get_logger, redact, render_metrics
-from .session import Machine
 
 log = get_logger("http")
 

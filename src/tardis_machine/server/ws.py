@@ -16,15 +16,15 @@ from typing import Any, NamedTuple, Self
 import orjson
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from ..engine import Machine
 from ..errors import BusyError, OptionsError, TardisMachineError
 from ..exchanges import exchange_named
 from ..filters import Filter
-from ..job.contract import Chunk
 from ..messages import UNSET
-from ..request import RawRequest, parse_normalized_requests, parse_raw_request, parse_stream_requests
+from ..pipeline.request import RawRequest, parse_normalized_requests, parse_raw_request, parse_stream_requests
+from ..processes.jobs.contract import Chunk
 from ..telemetry import CONNECTIONS, get_logger, redact
 from .http import read_options, request_id_of
-from .session import Machine
 
 log = get_logger("ws")
 

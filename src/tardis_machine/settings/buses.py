@@ -15,12 +15,12 @@ from .option import Option
 __all__ = ["BUS_MODULES", "bus_module", "bus_of", "bus_options", "foreign_buses", "required_options"]
 
 BUS_MODULES: Mapping[str, str] = {
-    "file": "tardis_machine.eventbus.file",
-    "kafka": "tardis_machine.eventbus.kafka",
-    "redis": "tardis_machine.eventbus.redis_streams",
-    "nats": "tardis_machine.eventbus.nats_jetstream",
-    "kinesis": "tardis_machine.eventbus.kinesis",
-    "sqs": "tardis_machine.eventbus.sqs",
+    "file": "tardis_machine.eventbus.buses.file",
+    "kafka": "tardis_machine.eventbus.buses.kafka",
+    "redis": "tardis_machine.eventbus.buses.redis_streams",
+    "nats": "tardis_machine.eventbus.buses.nats_jetstream",
+    "kinesis": "tardis_machine.eventbus.buses.kinesis",
+    "sqs": "tardis_machine.eventbus.buses.sqs",
 }
 """Prefix to module; a bus is added with one line here.
 

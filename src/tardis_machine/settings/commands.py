@@ -236,7 +236,7 @@ CONFIG = (
 
 SERVE = Command(
     name="serve",
-    target="tardis_machine.app:serve",
+    target="tardis_machine.commands.serve:run",
     help="Serve HTTP and WebSocket, and publish to the buses that are on (what no command means)",
     declared=(*GENERAL, *SERVER, *ENGINE, *HISTORY, *LIVE, MAX_LIVE_REQUESTS, *PUBLISHER),
     takes_buses=True,
@@ -248,16 +248,16 @@ COMMANDS: Mapping[str, Command] = {
         SERVE,
         Command(
             name="replay",
-            target="tardis_machine.replay_command.run:run",
+            target="tardis_machine.commands.replay.run:run",
             help="Replay one request to standard output, a file or the buses that are on",
-            declared=(*GENERAL, "tardis_machine.replay_command.options:REPLAY_OPTIONS", *ENGINE, *HISTORY, *PUBLISHER),
+            declared=(*GENERAL, "tardis_machine.commands.replay.options:REPLAY_OPTIONS", *ENGINE, *HISTORY, *PUBLISHER),
             takes_buses=True,
         ),
         Command(
             name="stream",
-            target="tardis_machine.stream_command.run:run",
+            target="tardis_machine.commands.stream.run:run",
             help="Keep live data flowing to the buses that are on, or to standard output",
-            declared=(*GENERAL, "tardis_machine.stream_command.options:STREAM_OPTIONS", SHUTDOWN_TIMEOUT, *LIVE, *PUBLISHER),
+            declared=(*GENERAL, "tardis_machine.commands.stream.options:STREAM_OPTIONS", SHUTDOWN_TIMEOUT, *LIVE, *PUBLISHER),
             takes_buses=True,
         ),
         Command(
@@ -298,21 +298,21 @@ COMMANDS: Mapping[str, Command] = {
         ),
         Command(
             name="exchanges",
-            target="tardis_machine.exchange_list:run",
+            target="tardis_machine.commands.exchanges:run",
             help="List what is supported",
             declared=(*GENERAL, *EXCHANGES),
         ),
         Command(
             name="demo",
-            target="tardis_machine.demo.run:run",
+            target="tardis_machine.commands.demo.run:run",
             extra="spark",
             help="Run everything at once on sample data: no account, no network, no broker",
-            declared=(*GENERAL, *HISTORY, LAKE, "tardis_machine.demo.options:DEMO_OPTIONS"),
+            declared=(*GENERAL, *HISTORY, LAKE, "tardis_machine.commands.demo.options:DEMO_OPTIONS"),
             takes_buses=True,
         ),
         Command(
             name="doctor",
-            target="tardis_machine.doctor:run",
+            target="tardis_machine.commands.doctor:run",
             help="Check every bus that is on: reachable, allowed, large enough, and one probe event",
             declared=(*GENERAL, *BUS_BY_NAME, *DOCTOR),
             takes_buses=True,
@@ -326,7 +326,7 @@ COMMANDS: Mapping[str, Command] = {
         ),
         Command(
             name="completion",
-            target="tardis_machine.completion:run",
+            target="tardis_machine.commands.completion:run",
             help="Print a script that completes commands and options in bash, zsh or fish",
             declared=(*GENERAL, *COMPLETION),
         ),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tardis_machine.eventbus.kinesis.aggregate import split_aggregate
+from tardis_machine.eventbus.buses.kinesis.aggregate import split_aggregate
 from tests.contract.bus_under_test import Delivered, Misconfiguration
 from tests.contract.buses.aws import AwsUnderTest
 from tests.servers.aws_faults import Body

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from itertools import count
 
-from tardis_machine.eventbus.contract import Event, Record, Route, Stream
+from tardis_machine.bronze.event import Event, EventStream
+from tardis_machine.eventbus.contract import Record, Route
 
 _numbers = count()
 
 
 def make_stream(
     symbol: str = "XBTUSD", payload_case: str = "trade", session: str = "s1", exchange: str = "bitmex", **meta: str
-) -> Stream:
-    return Stream(
+) -> EventStream:
+    return EventStream(
         session_id=session,
         exchange=exchange,
         symbol=symbol,
@@ -24,7 +25,7 @@ def make_stream(
     )
 
 
-def make_events(stream: Stream, count: int, *, first: int = 0, size: int = 50) -> list[Event]:
+def make_events(stream: EventStream, count: int, *, first: int = 0, size: int = 50) -> list[Event]:
     """Events with sequences from `first`; no two have the same id."""
     return [
         Event(stream, next(_numbers).to_bytes(16, "big"), b"v" * size, sequence, 1_600_000_000_000_000 + sequence)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tardis_machine.bronze.event import Event
 from tardis_machine.errors import TransientDeliveryError
-from tardis_machine.eventbus.contract import Event, Failure, Limits, Record
+from tardis_machine.eventbus.contract import Failure, Limits, Record
 from tardis_machine.eventbus.publisher import BusPlan, Publisher
 from tardis_machine.eventbus.routing import Routing
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import SessionEnd

@@ -8,8 +8,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tardis_machine.eventbus.contract import Event
-from tardis_machine.eventbus.ledger import Ledger, Session, Share, digest_of, read_closed_sessions, to_session_end
+from tardis_machine.bronze.event import Event, Tally, digest_of
+from tardis_machine.eventbus.ledger import Ledger, Session, read_closed_sessions, to_session_end
 from tests.unit.eventbus.events import make_events, make_stream
 
 TRADES = make_stream("XBTUSD", "trade")
@@ -33,8 +33,8 @@ def test_the_digest_is_the_sum_in_any_order(ids: list[bytes], seed: int) -> None
 def test_it_counts_by_exchange_symbol_and_payload_case(tmp_path: Path) -> None:
     ledger = start(tmp_path)
     first, second = make_events(TRADES, 10), make_events(TRADES, 5, first=10)
-    ledger.add([Share(first)], 200)
-    ledger.add([Share(second), Share(make_events(make_stream("ETHUSD"), 1))], 300)
+    ledger.add([Tally(first)], 200)
+    ledger.add([Tally(second), Tally(make_events(make_stream("ETHUSD"), 1))], 300)
     session = ledger.end("s1", complete=True, reason="", now_us=400)
     assert session is not None
     assert (session.started_us, session.ended_us) == (100, 400)
@@ -49,7 +49,7 @@ def test_it_counts_by_exchange_symbol_and_payload_case(tmp_path: Path) -> None:
 def test_the_end_is_on_disk_before_anything_that_tells_of_it_is(tmp_path: Path) -> None:
     ledger = start(tmp_path)
     ledger.write_changes(ledger.take_changes(200, only_new=True))
-    ledger.add([Share(make_events(TRADES, 3))], 300)
+    ledger.add([Tally(make_events(TRADES, 3))], 300)
     assert ledger.take_changes(300, only_new=True) == []
     ledger.end("s1", complete=True, reason="", now_us=400)
     ledger.write_changes(ledger.take_changes(400, only_new=True))
@@ -63,7 +63,7 @@ def test_the_end_is_on_disk_before_anything_that_tells_of_it_is(tmp_path: Path) 
 def test_streams_of_one_series_may_interleave(tmp_path: Path) -> None:
     ledger = start(tmp_path)
     events = make_events(make_stream("A", "trade_bar"), 6)
-    ledger.add([Share(events[1::2]), Share(events[0::2])], 0)
+    ledger.add([Tally(events[1::2]), Tally(events[0::2])], 0)
     (entry,) = ledger.end("s1", complete=True, reason="", now_us=1).entries  # type: ignore[union-attr]
     assert (entry.count, entry.first_sequence, entry.last_sequence) == (6, 0, 5)
     assert (entry.first_local_us, entry.last_local_us) == (events[0].local_ts_us, events[5].local_ts_us)
@@ -71,7 +71,7 @@ def test_streams_of_one_series_may_interleave(tmp_path: Path) -> None:
 
 def test_a_session_begins_with_its_first_event_where_it_was_not_announced(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    ledger.add([Share(make_events(make_stream(session="unknown", request_id="r9"), 1))], 7)
+    ledger.add([Tally(make_events(make_stream(session="unknown", request_id="r9"), 1))], 7)
     assert ledger.open_sessions == ["unknown"]
     session = ledger.end("unknown", complete=False, reason="x", now_us=8)
     assert session is not None
@@ -82,7 +82,7 @@ def test_only_what_changed_is_written(tmp_path: Path) -> None:
     ledger = start(tmp_path)
     assert [name.startswith("session-s1-") for name, _ in ledger.take_changes(1)] == [True]
     assert ledger.take_changes(2) == []
-    ledger.add([Share(make_events(TRADES, 1))], 3)
+    ledger.add([Tally(make_events(TRADES, 1))], 3)
     assert ledger.take_changes(4, only_new=True) == []
     changes = ledger.take_changes(4)
     assert len(changes) == 1
@@ -93,7 +93,7 @@ def test_only_what_changed_is_written(tmp_path: Path) -> None:
 def test_an_open_session_is_found_again_with_what_the_spool_has_beyond_it(tmp_path: Path) -> None:
     ledger = start(tmp_path)
     events = make_events(TRADES, 10)
-    ledger.add([Share(events[:6])], 0)
+    ledger.add([Tally(events[:6])], 0)
     ledger.write_changes(ledger.take_changes(50))
     # The process dies. The spool still has the events from the fourth on, and one of a stream that the ledger has not seen.
     other = make_events(make_stream("ETHUSD"), 1)
@@ -161,7 +161,7 @@ def test_session_ids_may_hold_anything(tmp_path: Path) -> None:
 def test_the_session_end_payload_says_absent_where_there_is_nothing() -> None:
     ledger = Ledger(Path("unused"))
     stream = make_stream("", "disconnect")
-    ledger.add([Share([Event(stream, bytes(15) + b"\1", b"", 0, 5)])], 1)
+    ledger.add([Tally([Event(stream, bytes(15) + b"\1", b"", 0, 5)])], 1)
     session = ledger.end("s1", complete=False, reason="gone", now_us=2)
     assert isinstance(session, Session)
     end = to_session_end(session)

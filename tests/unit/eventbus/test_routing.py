@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tardis_machine.bronze.event import Event
 from tardis_machine.errors import SettingsError
-from tardis_machine.eventbus.contract import Event, Record
+from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.routing import Router, Routing, Template
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
 from tests.unit.eventbus.events import make_events, make_stream

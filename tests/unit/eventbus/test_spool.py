@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
+from tardis_machine.bronze.event import Event
 from tardis_machine.errors import SettingsError, TransientDeliveryError
-from tardis_machine.eventbus.contract import Event
 from tardis_machine.eventbus.spool import Group, Recovered, Spool
 from tests.unit.eventbus.events import make_events, make_stream
 

@@ -11,7 +11,7 @@ from tardis_machine.errors import OptionsError
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
 from tardis_machine.lakehouse import backfill
 from tardis_machine.lakehouse.backfill import fetch_unit, plan_units
-from tardis_machine.request import parse_normalized_request
+from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.sample.market import Market
 from tardis_machine.sample.recording import Recording

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tardis_machine.eventbus.encoding import BronzeEncoder
-from tardis_machine.eventbus.oversize import split_event
+from tardis_machine.bronze.encoding import BronzeEncoder
+from tardis_machine.bronze.splitting import split_event
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as schema
 from tardis_machine.lakehouse.decoding import PAYLOAD_CASES, REASON
 from tardis_machine.lakehouse.envelope import ENVELOPE, decode_envelopes

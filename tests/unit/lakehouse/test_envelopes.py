@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tardis_machine.eventbus.encoding import BronzeEncoder
-from tardis_machine.eventbus.wire import delimited, tag, varint
+from tardis_machine.bronze.encoding import BronzeEncoder
+from tardis_machine.bronze.wire import delimited, tag, varint
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as schema
 from tardis_machine.lakehouse import envelope
 from tardis_machine.lakehouse.bronze import to_events

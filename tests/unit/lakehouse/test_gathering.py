@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tardis_machine.eventbus.encoding import BronzeEncoder
+from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.lakehouse.gathering import Gathered
 from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.messages import Disconnect, Message, Trade, to_timestamp

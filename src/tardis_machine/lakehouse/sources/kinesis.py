@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TransientDeliveryError
-from ...eventbus.aws import AwsClient, Kind, Problem
-from ...eventbus.kinesis import access_of, stream_address
-from ...eventbus.kinesis.aggregate import split_aggregate
+from ...eventbus.buses.aws import AwsClient, Kind, Problem
+from ...eventbus.buses.kinesis import access_of, stream_address
+from ...eventbus.buses.kinesis.aggregate import split_aggregate
 from .lanes import Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
 from .records import ROW_BYTES, Columns, Stream
 

@@ -12,14 +12,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeliveryError, MissingExtraError, TerminalDeliveryError, TransientDeliveryError
-from ...eventbus.nats_jetstream.subjects import producible_subjects
+from ...eventbus.buses.nats_jetstream.subjects import producible_subjects
 from .lanes import Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
 from .records import ROW_BYTES, Columns, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ...eventbus.nats_jetstream.connection import NatsConnection
+    from ...eventbus.buses.nats_jetstream.connection import NatsConnection
 
 __all__ = ["NatsLanes", "expected_rows", "identity", "read_stream"]
 
@@ -169,7 +169,7 @@ class NatsLanes(Lanes):
 
     async def _request(self, subject: str, body: Mapping[str, Any], absent: int | None = None) -> dict[str, Any]:
         """A call of the JetStream API; nothing where what it is about is not there."""
-        from ...eventbus.nats_jetstream.connection import ApiError
+        from ...eventbus.buses.nats_jetstream.connection import ApiError
 
         connection = await self._connected()
         try:
@@ -183,7 +183,7 @@ class NatsLanes(Lanes):
         if self._connection is not None and not self._connection.lost.done():
             return self._connection
         try:
-            from ...eventbus.nats_jetstream.connection import Credentials, Server, open_connection
+            from ...eventbus.buses.nats_jetstream.connection import Credentials, Server, open_connection
         except ImportError:
             raise MissingExtraError("the NATS source", "nats") from None
         await self.close()

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import LakeError, SettingsError, TerminalDeliveryError, TransientDeliveryError
-from ...eventbus.redis_streams import to_servers
-from ...eventbus.redis_streams.commands import Redirect, Refusal
-from ...eventbus.redis_streams.servers import Servers
+from ...eventbus.buses.redis_streams import to_servers
+from ...eventbus.buses.redis_streams.commands import Redirect, Refusal
+from ...eventbus.buses.redis_streams.servers import Servers
 from .lanes import Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
 from .records import ROW_BYTES, Columns, Stream
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Self
 from xxhash import xxh3_64_hexdigest
 
 from ...errors import LakeError, TransientDeliveryError
-from ...eventbus.aws import AwsClient, Problem
-from ...eventbus.file import sync
-from ...eventbus.sqs import access_of, routed_queues
+from ...eventbus.buses.aws import AwsClient, Problem
+from ...eventbus.buses.file import sync
+from ...eventbus.buses.sqs import access_of, routed_queues
 from ...telemetry import get_logger
 from ..unread import count_files
 from .files import read_folder

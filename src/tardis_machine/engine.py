@@ -1,0 +1,229 @@
+"""The machine: where concrete things are built and put together, for the server and for commands.
+
+Invariant: what starts here stops here, in the opposite order, and nothing outlives it. Every session that was opened with the publisher
+is closed with it, complete or not, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
+
+from ._version import __version__
+from .errors import TardisMachineError
+from .history.cache import clear_cache
+from .history.client import HistoryClient
+from .pipeline.compression import Compression
+from .pipeline.request import NormalizedRequest, RawRequest, StreamRequest
+from .processes.jobs.contract import Chunk, Events, JobSpec, PublishSpec
+from .processes.live_pool import LivePool, LiveSpec
+from .processes.replay_pool import WorkerPool
+from .realtime.backoff import Pace
+from .realtime.endpoints import check_urls
+from .settings.resolve import Settings
+from .telemetry import MESSAGES_SENT
+
+if TYPE_CHECKING:
+    from .bronze.encoding import Origin
+    from .eventbus.publisher import Publisher
+    from .eventbus.receipt import Receipt
+
+__all__ = ["Engine", "LiveMachine", "Machine", "start_publisher"]
+
+SOURCE = f"tardis-machine/{__version__}"
+
+
+@dataclass(kw_only=True)
+class LiveMachine:
+    """What serves live requests, and publishes."""
+
+    live: LivePool
+    publisher: Publisher | None = None
+    book_changes: str = "message"
+    exchange_urls: Mapping[str, str] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
+
+    def publishing(
+        self, route: str, transport: Literal["http", "ws", "cli"], request_id: str, origin: Origin = "replay"
+    ) -> PublishSpec | None:
+        """How the events of a new session are to be encoded; None while no bus is on."""
+        if self.publisher is None:
+            return None
+        session_id = uuid4().hex
+        meta = {
+            "request_id": request_id,
+            "session_id": session_id,
+            "transport": transport,
+            "route": route,
+            "app_version": __version__,
+        }
+        return PublishSpec(session_id, origin, meta, SOURCE, self.book_changes, self.publisher.include)
+
+    async def stream(
+        self,
+        route: str,
+        requests: Sequence[StreamRequest],
+        *,
+        form: Literal["lines", "frames", "none"],
+        publish: PublishSpec | None = None,
+        stop: asyncio.Event | None = None,
+        record_dir: Path | None = None,
+    ) -> AsyncGenerator[Chunk, None]:
+        """The finished bytes of live requests, until `stop` is set; their events go to the publisher on the way.
+
+        Live data has no end of its own: a session that its client ends is complete.
+        """
+        folder = None if record_dir is None else str(record_dir)
+        outputs = self.live.run(LiveSpec(requests, form, publish, self.exchange_urls, self.pace, folder), stop)
+        chunks = self._pass_on(route, outputs, publish, None)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield chunk
+
+    async def _pass_on(
+        self, route: str, outputs: AsyncGenerator[Chunk | Events, None], publish: PublishSpec | None, cut: str | None
+    ) -> AsyncGenerator[Chunk, None]:
+        """Chunks to who asked, events to the publisher. `cut` is why a session is not complete when nobody takes the rest."""
+        sent = MESSAGES_SENT.labels(route)
+        publisher = self.publisher
+        if publisher is None or publish is None:
+            async with aclosing(outputs):
+                async for output in outputs:
+                    assert isinstance(output, Chunk)
+                    sent.inc(output.messages)
+                    yield output
+            return
+        complete, reason = cut is None, cut or ""
+        await publisher.session_start(publish.session_id, source=publish.source, origin=publish.origin, meta=publish.meta)
+        try:
+            async with aclosing(outputs):
+                async for output in outputs:
+                    if isinstance(output, Chunk):
+                        sent.inc(output.messages)
+                        yield output
+                    else:
+                        await publisher.publish(output.events)
+            complete, reason = True, ""
+        except Exception as error:
+            complete = False
+            reason = str(error) if isinstance(error, TardisMachineError) else "an internal error"
+            raise
+        finally:
+            publisher.session_end(publish.session_id, complete=complete, reason=reason)
+
+
+@dataclass(kw_only=True)
+class Machine(LiveMachine):
+    """What serves all requests: the one thing that routes need."""
+
+    client: HistoryClient
+    workers: WorkerPool
+
+    async def replay(
+        self,
+        route: str,
+        requests: Sequence[RawRequest] | Sequence[NormalizedRequest],
+        *,
+        form: Literal["lines", "frames"],
+        publish: PublishSpec | None = None,
+        compression: Compression | None = None,
+        cut: str = "the client went away",
+    ) -> AsyncGenerator[Chunk, None]:
+        """The finished bytes of a request; its events go to the publisher on the way. `cut` is why nobody takes the rest."""
+        outputs = self.workers.run(self.client, JobSpec(requests, form, compression, publish))
+        chunks = self._pass_on(route, outputs, publish, cut)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield chunk
+
+
+class Engine:
+    """What replays and publishes, without a door: the history client, the workers and, where a bus is on, the publisher."""
+
+    def __init__(self, settings: Settings, history: Mapping[str, Any] | None = None, pace: Pace | None = None) -> None:
+        self._settings = settings
+        self._history = history or {}
+        self._pace = pace or Pace()
+        self._stack = AsyncExitStack()
+        self._workers: WorkerPool | None = None
+        self._live: LivePool | None = None
+        self.publisher: Publisher | None = None
+
+    async def start(self, *, publishing: bool = True) -> Machine:
+        """Starts all of it, the buses only for `publishing`; what had started is stopped where something can't."""
+        settings = self._settings
+        urls = self._check_urls()
+        try:
+            if settings.clear_cache:
+                await asyncio.to_thread(clear_cache, settings.cache_dir)
+            client = HistoryClient(settings.api_url, settings.api_key, settings.cache_dir, **self._history)
+            await self._stack.enter_async_context(client)
+            self._workers = workers = WorkerPool(settings.workers)
+            self._stack.push_async_callback(workers.stop)
+            await workers.start()
+            self._live = live = LivePool(in_process=settings.workers == 0, most=settings.get("max_live_requests"))
+            self._stack.push_async_callback(live.stop)
+            if publishing and settings.buses:
+                self.publisher = await start_publisher(settings)
+        except BaseException:
+            await self.stop()
+            raise
+        return Machine(client=client, workers=workers, **self._common(live, urls))
+
+    async def start_live(self) -> LiveMachine:
+        """Starts what live data alone takes."""
+        urls = self._check_urls()
+        self._live = live = LivePool()
+        self._stack.push_async_callback(live.stop)
+        if self._settings.buses:
+            self.publisher = await start_publisher(self._settings)
+        return LiveMachine(**self._common(live, urls))
+
+    def _check_urls(self) -> dict[str, str]:
+        return check_urls(self._settings.get("exchange_urls") or {})
+
+    def _common(self, live: LivePool, urls: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "live": live,
+            "publisher": self.publisher,
+            "book_changes": self._settings.book_changes,
+            "exchange_urls": urls,
+            "pace": self._pace,
+        }
+
+    async def stop(self, drain_s: float | None = None) -> list[Receipt]:
+        """Ends replays first, then drains: nothing new may come while the buses are emptied. None: as long as settings allow."""
+        await self._stack.aclose()
+        limit_s = self._settings.shutdown_timeout if drain_s is None else drain_s
+        return [] if self.publisher is None else await self.publisher.close(limit_s)
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The worker processes."""
+        return [] if self._workers is None else self._workers.pids
+
+    @property
+    def live_pids(self) -> list[int]:
+        """The processes of live requests."""
+        return [] if self._live is None else self._live.pids
+
+
+async def start_publisher(settings: Settings) -> Publisher:
+    """A publisher to the buses that are on."""
+    # Imported only when a bus is on: without one, nothing of the buses is loaded.
+    from .eventbus import plan_bus
+    from .eventbus.publisher import Publisher
+
+    publisher = Publisher(
+        [plan_bus(bus, settings.for_bus(bus)) for bus in settings.buses],
+        spool_dir=settings.spool_dir,
+        spool_max_bytes=settings.spool_max_bytes,
+        spool_mode=settings.spool_mode,
+    )
+    await publisher.start()
+    return publisher

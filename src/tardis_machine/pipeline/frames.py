@@ -1,0 +1,60 @@
+"""Finished bytes for a client: JSON lines for HTTP, frames for WebSocket, made in bulk.
+
+Invariant: what is made here is written to the socket as it is; nobody looks into it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import pack
+
+from ..messages import Message, to_json_lines
+
+__all__ = ["to_json_frames", "to_json_lines", "to_raw_frames", "to_raw_lines", "to_text_frames"]
+
+_TEXT = 0x81  # a whole text message in one frame
+
+
+class _Headers(dict[int, bytes]):
+    """The header of a frame as a server sends it, whole and unmasked, by the size of its payload (RFC 6455, 5.2)."""
+
+    def __missing__(self, size: int) -> bytes:
+        if size < 126:
+            header = pack("!BB", _TEXT, size)
+        elif size < 65_536:
+            header = pack("!BBH", _TEXT, 126, size)
+        else:
+            return pack("!BBQ", _TEXT, 127, size)  # not kept: there is no end to such sizes
+        self[size] = header
+        return header
+
+
+_HEADERS = _Headers()
+
+
+def to_raw_lines(lines: Sequence[bytes]) -> bytes:
+    """Recorded lines as `{"localTimestamp": …, "message": …}` lines; a disconnect is an empty line."""
+    if not lines:
+        return b""
+    # The first space ends the timestamp, and what ends a line and begins the next stands between all of them.
+    named = [line.replace(b" ", b'","message":', 1) for line in lines]
+    if b"" not in named:
+        return b'{"localTimestamp":"' + b'}\n{"localTimestamp":"'.join(named) + b"}\n"
+    return b"".join([b'{"localTimestamp":"' + line + b"}\n" if line else b"\n" for line in named])
+
+
+def to_text_frames(payloads: Iterable[bytes]) -> bytes:
+    """Each in a frame of its own."""
+    headers = _HEADERS
+    return b"".join([part for payload in payloads for part in (headers[len(payload)], payload)])
+
+
+def to_raw_frames(lines: Iterable[bytes]) -> bytes:
+    """Recorded messages, each as the exchange sent it, in a frame of its own; a disconnect has none."""
+    return to_text_frames([line[29:] for line in lines if line])
+
+
+def to_json_frames(messages: Iterable[Message]) -> bytes:
+    """Normalized messages, each in a frame of its own."""
+    # JSON holds no newline but between lines.
+    return to_text_frames(to_json_lines(messages).split(b"\n")[:-1])

@@ -1,0 +1,217 @@
+"""Raw messages of one exchange to normalized ones: the pure heart of replay and live alike.
+
+Invariant: what comes out depends only on what was fed, in its order; no clock, no I/O. Lines that were skimmed change what follows
+them as if they had been fed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import orjson
+
+from ..errors import NormalizeError, OptionsError
+from ..exchanges import Decoder, Json, Mapper, clock_of, clocks_of, exchange_named, feed_messages, join_lines, make_mappers
+from ..filters import Filter, merge_filters
+from ..messages import Disconnect, Message, parse_timestamp_us
+
+__all__ = ["Decoded", "Normalizer", "decode_lines", "symbol_filter"]
+
+# `2019-06-01T00:00:28.6190000Z`: the history API's clock, whose seventh digit is finer than any of ours
+_RECORDED_LENGTH = 28
+# What was parsed is still in the processor's cache when it is mapped.
+_LINES_DECODED = 250
+
+
+@dataclass
+class Decoded:
+    """Recorded lines and what was parsed of them; where one could not be, `messages` ends before it and `error` says why."""
+
+    lines: Sequence[bytes]
+    clocks: Sequence[str | None]
+    """The recorder's time of each; None is a lost connection."""
+    messages: list[Json] = field(default_factory=list)
+    error: Exception | None = None
+
+
+class Normalizer:
+    """Normalizes the messages of one connection at a time.
+
+    `at` picks the mappers' version (None: the latest); `realtime` makes checks strict where a live feed can still be mended.
+
+    >>> n = Normalizer("bitmex", ["trade"])
+    >>> [(f.channel, f.symbols) for f in n.filters(["xbtusd"])]
+    [('trade', ['XBTUSD'])]
+    >>> n.feed(b"2019-06-01T00:00:28.6190000Z", b'{"table":"quote","action":"insert","data":[]}')
+    []
+    """
+
+    def __init__(
+        self,
+        exchange: str,
+        data_types: Sequence[str],
+        at: datetime | int | None = None,
+        realtime: bool = False,
+        *,
+        with_disconnects: bool = False,
+    ) -> None:
+        self._exchange = exchange_named(exchange)
+        self._data_types = _checked(data_types, self._exchange.name, self._exchange.data_types)
+        self._realtime = realtime
+        self._with_disconnects = with_disconnects
+        self._at_us = int(at.astimezone(UTC).timestamp() * 1_000_000) if isinstance(at, datetime) else at
+        # None between a lost connection and the next message, whose date picks the new mappers.
+        self._mappers: list[Mapper] | None = make_mappers(self._exchange, self._data_types, self._at_us, realtime)
+        # The recorder's clock at the last message; None until there was one.
+        self._last: str | None = None
+
+    @property
+    def exchange(self) -> str:
+        """The exchange's name."""
+        return self._exchange.name
+
+    def filters(self, symbols: Sequence[str] | None = None) -> list[Filter]:
+        """What to ask upstream for, so that `feed` gets what it needs."""
+        mappers = self._mappers or make_mappers(self._exchange, self._data_types, self._at_us, self._realtime)
+        return merge_filters(item for mapper in mappers for item in mapper.filters(symbols))
+
+    def feed(self, local_timestamp: bytes, raw: bytes) -> list[Message]:
+        """The normalized messages of one raw message; raises NormalizeError, which holds what was emitted before it."""
+        clock = local_timestamp.decode()
+        decoded = Decoded([local_timestamp], [clock[:26] + "Z" if len(clock) == _RECORDED_LENGTH else clock])
+        try:
+            decoded.messages.append((self._exchange.decode or orjson.loads)(raw))
+        except Exception as error:
+            decoded.error = error
+        return self.feed_decoded(decoded)
+
+    def feed_lines(self, lines: Sequence[bytes]) -> list[Message]:
+        """The normalized messages of recorded lines; an empty line is a lost connection."""
+        out: list[Message] = []
+        unread = tuple(mapper.unread for mapper in self._mappers or () if mapper.unread)
+        if unread and lines and b"" not in lines:
+            last = clock_of(lines[-1])
+            lines = [line for line in lines if not line.startswith(unread, 29)]
+        else:
+            last = None
+        for start in range(0, len(lines), _LINES_DECODED):
+            self.feed_decoded(decode_lines(lines[start : start + _LINES_DECODED], self._exchange.decode), out)
+        self._last = last or self._last
+        return out
+
+    @property
+    def can_skim(self) -> bool:
+        """Whether `skim_lines` leaves most lines unread: of those of a market, most change its book."""
+        mappers = make_mappers(self._exchange, self._data_types, self._at_us, self._realtime)
+        by_type = dict(zip(self._data_types, mappers, strict=True))
+        return by_type["book_change"].can_skim if "book_change" in by_type else all(mapper.can_skim for mapper in mappers)
+
+    def skim_lines(self, lines: Sequence[bytes]) -> None:
+        """Goes past recorded lines that somebody else normalizes."""
+        if b"" in lines:
+            # What was before a lost connection is forgotten, but for its time.
+            gap = len(lines) - 1 - lines[::-1].index(b"")
+            self._last = next((clock_of(line) for line in reversed(lines[:gap]) if line), self._last)
+            self._mappers = None
+            lines = lines[gap + 1 :]
+        if not lines:
+            return
+        mappers = self._mappers if self._mappers is not None else self._reconnect(clock_of(lines[0]))
+        self._last = clock_of(lines[-1])
+        decode = self._exchange.decode or orjson.loads
+        for mapper in mappers:
+            if mapper.has_state:
+                for line in mapper.skim(lines):
+                    message = decode(line[29:])
+                    if mapper.accepts(message):
+                        deque(mapper.map(message, clock_of(line)), maxlen=0)
+
+    def feed_decoded(self, decoded: Decoded, out: list[Message] | None = None) -> list[Message]:
+        """The normalized messages of what was decoded, appended to `out`."""
+        out = [] if out is None else out
+        clocks, messages = decoded.clocks, decoded.messages
+        error: Exception | None = None
+        place = 0
+        while place < len(messages) and error is None:
+            clock = clocks[place]
+            if clock is None:
+                out += self.disconnect()
+                place += 1
+                continue
+            try:
+                mappers = self._mappers if self._mappers is not None else self._reconnect(clock)
+            except Exception as mistake:
+                error = mistake
+            else:
+                place, error = feed_messages([(mapper.accepts, mapper.map) for mapper in mappers], clocks, messages, place, out)
+            self._last = clocks[place - (error is None)]
+        if error is None and decoded.error is not None:
+            error, self._last = decoded.error, clocks[place]
+        if error is not None:
+            raise _normalize_error(self._exchange.name, decoded.lines[place], place, error, out) from error
+        return out
+
+    def disconnect(self) -> list[Message]:
+        """The connection was lost: state is forgotten; the message that says so, where asked for and not before the first message."""
+        self._mappers = None
+        if self._with_disconnects and self._last is not None:
+            return [Disconnect(self._exchange.name, self._last)]
+        return []
+
+    def _reconnect(self, local_timestamp: str) -> list[Mapper]:
+        at_us = self._at_us if self._realtime else parse_timestamp_us(local_timestamp)
+        self._mappers = make_mappers(self._exchange, self._data_types, at_us, self._realtime)
+        return self._mappers
+
+
+def decode_lines(lines: Sequence[bytes], decoder: Decoder | None = None) -> Decoded:
+    """Recorded lines, parsed."""
+    decode = decoder or orjson.loads
+    joined = join_lines(lines) if decoder is None else None
+    clocks: Sequence[str | None] = clocks_of(lines) if joined is None else joined[0]
+    try:
+        if joined is not None:
+            # What is no message in itself makes no array, or one of another length.
+            messages = orjson.loads(joined[1])
+            if len(messages) == len(lines):
+                return Decoded(lines, clocks, messages)
+        return Decoded(lines, clocks, [decode(line[29:]) if line else None for line in lines])
+    except Exception:
+        decoded = Decoded(lines, clocks)
+    try:
+        for line in lines:
+            decoded.messages.append(decode(line[29:]) if line else None)
+    except Exception as error:
+        decoded.error = error
+    return decoded
+
+
+def _checked(data_types: Sequence[str], exchange: str, known: Sequence[str]) -> list[str]:
+    for name in data_types:
+        if name not in known:
+            raise OptionsError(f"dataTypes: {exchange} has no {name!r}, takes {', '.join(known)}", "dataTypes")
+    return list(data_types)
+
+
+def _normalize_error(exchange: str, line: bytes, place: int, error: Exception, emitted: list[Message]) -> NormalizeError:
+    cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    mistake = NormalizeError(
+        f"{exchange} message received at {line[:28].decode('ascii', 'replace')} can't be normalized: {cause}"
+    )
+    mistake.emitted = emitted
+    mistake.place = place
+    return mistake
+
+
+def symbol_filter(symbols: Sequence[str] | None, filters: Iterable[Filter]) -> frozenset[str] | None:
+    """The normalized symbols that a request for `symbols` lets through; None: all.
+
+    Upstream can't filter every channel by symbol, and some exchanges spell a symbol otherwise in a channel than in its messages.
+    """
+    if not symbols:
+        return None
+    asked = {symbol for item in filters if isinstance(item.symbols, (list, tuple)) for symbol in item.symbols}
+    return frozenset({*symbols, *(symbol.upper() for symbol in symbols), *asked, *(symbol.upper() for symbol in asked)})

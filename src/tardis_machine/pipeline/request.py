@@ -1,0 +1,284 @@
+"""What can be asked for, validated before anything is fetched.
+
+Invariant: a request that exists is right. Every mistake is an OptionsError that names the field as the client wrote it, what it got and
+what it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from ..computed.data_types import parse_data_types
+from ..errors import OptionsError
+from ..exchanges import DATA_TYPES, Exchange, exchange_named
+from ..exchanges._parsing import parse_date_us
+from ..filters import Filter
+
+__all__ = [
+    "NormalizedRequest",
+    "RawRequest",
+    "StreamRequest",
+    "parse_normalized_request",
+    "parse_normalized_requests",
+    "parse_raw_request",
+    "parse_stream_request",
+    "parse_stream_requests",
+]
+
+DEFAULT_TIMEOUT_MS = 10_000
+MAX_MERGED = 1000
+"""Requests in one: each is a stream that has to be fetched and waited for."""
+
+
+class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay in the exchange's own format."""
+
+    exchange: str
+    from_us: int
+    to_us: int
+    filters: Sequence[Filter] = ()
+    with_disconnects: bool = False
+    api_key: str | None = None
+    auto_cleanup: bool = False
+    wait_when_data_not_yet_available: bool | float = False
+
+
+class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay as normalized messages."""
+
+    exchange: str
+    from_us: int
+    to_us: int
+    data_types: Sequence[str]
+    symbols: Sequence[str] | None = None
+    with_disconnect_messages: bool = False
+    api_key: str | None = None
+    auto_cleanup: bool = False
+    wait_when_data_not_yet_available: bool | float = False
+
+
+class StreamRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Live data as normalized messages."""
+
+    exchange: str
+    data_types: Sequence[str]
+    symbols: Sequence[str] | None = None
+    with_disconnect_messages: bool = False
+    with_error_messages: bool = False
+    timeout_interval_ms: float = DEFAULT_TIMEOUT_MS
+    """How long a connection may be without data; 0: for ever."""
+
+
+_COMMON = {"exchange", "from", "to", "apiKey", "autoCleanup", "waitWhenDataNotYetAvailable"}
+_RAW = _COMMON | {"filters", "withDisconnects"}
+_NORMALIZED = _COMMON | {"symbols", "dataTypes", "withDisconnectMessages"}
+_STREAM = {"exchange", "symbols", "dataTypes", "withDisconnectMessages", "withErrorMessages", "timeoutIntervalMS"}
+
+
+def parse_raw_request(options: Any) -> RawRequest:
+    """A raw request from its JSON options."""
+    fields = _Fields(options, _RAW)
+    exchange = fields.exchange()
+    return RawRequest(
+        filters=fields.filters(exchange),
+        with_disconnects=fields.flag("withDisconnects"),
+        **fields.common(exchange),
+    )
+
+
+def parse_normalized_request(options: Any, prefix: str = "") -> NormalizedRequest:
+    """A normalized request from its JSON options."""
+    fields = _Fields(options, _NORMALIZED, prefix)
+    exchange = fields.exchange()
+    return NormalizedRequest(
+        data_types=fields.data_types(exchange),
+        symbols=fields.texts("symbols"),
+        with_disconnect_messages=fields.flag("withDisconnectMessages"),
+        **fields.common(exchange),
+    )
+
+
+def parse_normalized_requests(options: Any) -> list[NormalizedRequest]:
+    """One request, or an array of them to be merged."""
+    return _one_or_many(options, parse_normalized_request)
+
+
+def parse_stream_request(options: Any, prefix: str = "") -> StreamRequest:
+    """A request for live data from its JSON options."""
+    fields = _Fields(options, _STREAM, prefix)
+    exchange = fields.exchange()
+    return StreamRequest(
+        exchange=exchange.name,
+        data_types=fields.data_types(exchange),
+        symbols=fields.live_symbols(exchange),
+        with_disconnect_messages=fields.flag("withDisconnectMessages"),
+        with_error_messages=fields.flag("withErrorMessages"),
+        timeout_interval_ms=fields.timeout_ms(),
+    )
+
+
+def parse_stream_requests(options: Any) -> list[StreamRequest]:
+    """One request for live data, or an array of them."""
+    return _one_or_many(options, parse_stream_request)
+
+
+Request = TypeVar("Request")
+
+
+def _one_or_many(options: Any, parse: Callable[..., Request]) -> list[Request]:
+    if not isinstance(options, list):
+        return [parse(options)]
+    if not options:
+        raise OptionsError("options: got an empty array, takes at least one request", "options")
+    if len(options) > MAX_MERGED:
+        raise OptionsError(f"options: got an array of {len(options)} requests, takes at most {MAX_MERGED}", "options")
+    return [parse(item, f"[{index}].") for index, item in enumerate(options)]
+
+
+class _Fields:
+    """Reads fields of one options object, each with its own sentence where it is wrong."""
+
+    def __init__(self, options: Any, known: set[str], prefix: str = "") -> None:
+        if not isinstance(options, Mapping):
+            raise OptionsError(f"options: got {_shown(options)}, takes a JSON object", "options")
+        self._options = options
+        self._prefix = prefix
+        for name in options:
+            if name not in known:
+                near = get_close_matches(name[:80], known, 1)
+                hint = f", did you mean {near[0]}?" if near else f", takes {', '.join(sorted(known))}"
+                raise self._wrong(name if name.isidentifier() and len(name) < 80 else _shown(name), f"is no option{hint}")
+
+    def _wrong(self, name: str, problem: str) -> OptionsError:
+        field = f"{self._prefix}{name}"
+        return OptionsError(f"{field}: {problem}", field)
+
+    def exchange(self) -> Exchange:
+        try:
+            return exchange_named(self._options.get("exchange"))
+        except OptionsError as error:
+            raise OptionsError(f"{self._prefix}{error}", f"{self._prefix}exchange") from None
+
+    def common(self, exchange: Exchange) -> dict[str, Any]:
+        from_us, to_us = self._date_us("from"), self._date_us("to")
+        if to_us < from_us:
+            raise self._wrong("to", f"got {self._options['to']}, takes a date that is not before from ({self._options['from']})")
+        return {
+            "exchange": exchange.name,
+            "from_us": from_us,
+            "to_us": to_us,
+            "api_key": self._text("apiKey"),
+            "auto_cleanup": self.flag("autoCleanup"),
+            "wait_when_data_not_yet_available": self._wait(),
+        }
+
+    def _date_us(self, name: str) -> int:
+        value = self._options.get(name)
+        try:
+            if isinstance(value, str):
+                return parse_date_us(value)
+        except ValueError:
+            pass
+        raise self._wrong(name, f"got {_shown(value)}, takes an ISO 8601 date such as 2020-02-01 or 2020-02-01T10:30:00Z")
+
+    def _text(self, name: str) -> str | None:
+        value = self._options.get(name)
+        if value is not None and not isinstance(value, str):
+            raise self._wrong(name, f"got a {type(value).__name__}, takes text")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self._options.get(name)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise self._wrong(name, f"got {_shown(value)}, takes true or false")
+        return value
+
+    def _wait(self) -> bool | float:
+        name = "waitWhenDataNotYetAvailable"
+        value = self._options.get(name)
+        if value is None:
+            return False
+        if isinstance(value, bool) or (isinstance(value, (int, float)) and 0 < value < 1e6):
+            return value
+        raise self._wrong(name, f"got {_shown(value)}, takes true, false or a number of minutes")
+
+    def texts(self, name: str) -> list[str] | None:
+        value = self._options.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            raise self._wrong(name, f"got {_shown(value)}, takes an array of texts")
+        return list(value)
+
+    def live_symbols(self, exchange: Exchange) -> list[str] | None:
+        if exchange.live is None:
+            raise self._wrong("exchange", f"got {exchange.name!r}, which has no live data")
+        symbols = self.texts("symbols")
+        if not symbols and exchange.live.feed.needs_symbols:
+            raise self._wrong("symbols", f"got nothing, live data of {exchange.name} takes at least one symbol")
+        return symbols
+
+    def timeout_ms(self) -> float:
+        name = "timeoutIntervalMS"
+        value = self._options.get(name)
+        if value is None:
+            return DEFAULT_TIMEOUT_MS
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 86_400_000:
+            raise self._wrong(name, f"got {_shown(value)}, takes milliseconds from 0 (never) to 86400000")
+        return value
+
+    def data_types(self, exchange: Exchange) -> list[str]:
+        names = self.texts("dataTypes")
+        if not names:
+            raise self._wrong(
+                "dataTypes", f"got {_shown(self._options.get('dataTypes'))}, takes an array such as {DATA_TYPES[:2]}"
+            )
+        try:
+            parsed = parse_data_types(names)
+        except OptionsError as error:
+            raise OptionsError(f"{self._prefix}{error}", f"{self._prefix}dataTypes") from None
+        for kind in parsed.normalizers:
+            if kind not in exchange.data_types:
+                raise self._wrong("dataTypes", f"{exchange.name} has no {kind}, takes {', '.join(exchange.data_types)}")
+        return names
+
+    def filters(self, exchange: Exchange) -> list[Filter]:
+        value = self._options.get("filters")
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self._wrong("filters", f"got {_shown(value)}, takes an array of {{channel, symbols?}}")
+        return [self._filter(exchange, index, item) for index, item in enumerate(value)]
+
+    def _filter(self, exchange: Exchange, index: int, item: Any) -> Filter:
+        name = f"filters[{index}]"
+        if not isinstance(item, Mapping):
+            raise self._wrong(name, f"got {_shown(item)}, takes {{channel, symbols?}}")
+        for key in item:
+            if key not in ("channel", "symbols"):
+                raise self._wrong(
+                    f"{name}.{key}" if len(key) < 80 else name, f"{_shown(key)} is no option, takes channel and symbols"
+                )
+        channel = item.get("channel")
+        if channel not in exchange.channels:
+            known = ", ".join(exchange.channels)
+            raise self._wrong(f"{name}.channel", f"got {_shown(channel)}, {exchange.name} takes one of {known}")
+        symbols = item.get("symbols")
+        if symbols is None:
+            return Filter(channel, UNSET)
+        if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+            raise self._wrong(f"{name}.symbols", f"got {_shown(symbols)}, takes an array of texts")
+        return Filter(channel, symbols)
+
+
+def _shown(value: object) -> str:
+    """The value as the client may recognise it, bounded."""
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,273 @@
+"""Live data as batches of messages: the same normalizing and computing as for history, over what connections hear.
+
+Invariant: what comes of a connection depends only on the lines that were recorded of it; a replay of them gives the same messages. Each
+connection has mappers and computations of its own: one that is lost forgets nothing that another knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ..computed import Computer
+from ..computed.data_types import parse_data_types
+from ..errors import NormalizeError
+from ..exchanges import exchange_named
+from ..filters import Filter
+from ..messages import UNSET, Disconnect, ErrorMessage, Message
+from ..realtime.backoff import Pace
+from ..realtime.clock import recorded_now
+from ..realtime.connection import Arrivals, Connection, open_session
+from ..realtime.endpoints import check_urls
+from ..realtime.troubles import Trouble
+from .normalizer import Decoded, Normalizer, symbol_filter
+from .request import StreamRequest, parse_stream_request
+
+__all__ = ["LiveStream", "Outlet", "Recorder", "plan_connections", "stream_normalized"]
+
+# Messages that may wait for whoever iterates before listening pauses.
+MAX_UNREAD = 100_000
+
+Recorder = Callable[[str, int, Sequence[bytes]], None]
+"""(exchange, number of the connection, lines): hears what the history API would have recorded; an empty line is a lost connection."""
+
+
+class Outlet(Protocol):
+    """Where the messages of a stream go."""
+
+    def deliver(self, request: StreamRequest, messages: list[Message]) -> None:
+        """What came of a request, errors and disconnects too, asked for or not."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is unread that listening has to pause."""
+
+    async def ready(self) -> None:
+        """Waits until it is full no more."""
+
+
+class PlannedConnection(NamedTuple):
+    """What one connection serves."""
+
+    filters: Sequence[Filter]
+    symbols: Sequence[str] | None
+
+
+def plan_connections(request: StreamRequest) -> Iterator[PlannedConnection]:
+    """The connections that a request takes: as many as its symbols fit on, at each address that its channels are at."""
+    exchange = exchange_named(request.exchange)
+    assert exchange.live is not None
+    feed = exchange.live.feed
+    normalizer = Normalizer(exchange.name, parse_data_types(request.data_types).normalizers, realtime=True)
+    groups: list[Sequence[str] | None] = [None]
+    if request.symbols:
+        channels = len(normalizer.filters(request.symbols))
+        size = max(1, feed.max_subscriptions // channels)
+        groups = [request.symbols[start : start + size] for start in range(0, len(request.symbols), size)]
+    for symbols in groups:
+        for filters in feed.split(exchange.name, normalizer.filters(symbols)):
+            yield PlannedConnection(filters, symbols)
+
+
+class LiveSource:
+    """One connection of a request: what is heard on it becomes messages."""
+
+    def __init__(
+        self, request: StreamRequest, plan: PlannedConnection, outlet: Outlet, number: int, record: Recorder | None
+    ) -> None:
+        self._request = request
+        self._outlet = outlet
+        self._number = number
+        self._record = record
+        self._names = UNSET if plan.symbols is None else list(plan.symbols)
+        self._symbols = symbol_filter(plan.symbols, plan.filters)
+        wanted = parse_data_types(request.data_types)
+        self._normalizer = Normalizer(request.exchange, wanted.normalizers, realtime=True, with_disconnects=True)
+        # As in a replay, bars and books go on through a disconnect that was not asked for.
+        self._computer = Computer(wanted, reset_on_disconnect=request.with_disconnect_messages)
+
+    @property
+    def is_full(self) -> bool:
+        """See Receiver."""
+        return self._outlet.is_full
+
+    async def ready(self) -> None:
+        """See Receiver."""
+        await self._outlet.ready()
+
+    def take(self, arrivals: Arrivals) -> None:
+        """See Receiver. What was normalized before a message that can't be is kept, and so are its lines."""
+        try:
+            messages = self._normalizer.feed_decoded(Decoded(arrivals.stamps, arrivals.clocks, arrivals.messages))
+        except NormalizeError as error:
+            if self._record is not None:
+                self._keep(arrivals.lines(error.place))
+            self._emit(list(error.emitted))  # type: ignore[arg-type]
+            raise
+        if self._record is not None:
+            self._keep(arrivals.lines())
+        self._emit(messages)
+
+    def lost(self, reason: str, close_code: int | None) -> None:
+        """See Receiver."""
+        self._keep([b""])
+        # Of a connection that never had a message, nobody knows a better time than now.
+        for message in self._normalizer.disconnect() or [Disconnect(self._request.exchange, _now())]:
+            assert isinstance(message, Disconnect)
+            message.symbols = self._names
+            message.reason = reason
+            message.close_code = UNSET if close_code is None else close_code
+            self._emit([message])
+
+    def failed(self, trouble: Trouble) -> None:
+        """See Receiver."""
+        followed = trouble.followed or UNSET
+        code = UNSET if trouble.code is None else trouble.code
+        self._outlet.deliver(self._request, [ErrorMessage(self._request.exchange, _now(), trouble.details, followed, code)])
+
+    def _emit(self, messages: list[Message]) -> None:
+        symbols = self._symbols
+        if symbols is not None:
+            messages = [m for m in messages if isinstance(m, Disconnect) or m.symbol in symbols]  # type: ignore[union-attr]
+        if messages := self._computer.feed(messages):
+            self._outlet.deliver(self._request, messages)
+
+    def _keep(self, lines: Sequence[bytes]) -> None:
+        if self._record is not None:
+            self._record(self._request.exchange, self._number, lines)
+
+
+def _now() -> str:
+    return recorded_now()[:26] + "Z"
+
+
+class LiveStream:
+    """All connections of some requests."""
+
+    def __init__(
+        self,
+        requests: Sequence[StreamRequest],
+        outlet: Outlet,
+        *,
+        urls: Mapping[str, str] | None = None,
+        pace: Pace | None = None,
+        record: Recorder | None = None,
+    ) -> None:
+        self._urls = check_urls(urls or {})
+        self._pace = pace or Pace()
+        planned = [(request, plan) for request in requests for plan in plan_connections(request)]
+        self._sources = [
+            (request, plan, LiveSource(request, plan, outlet, number, record)) for number, (request, plan) in enumerate(planned)
+        ]
+
+    async def run(self) -> None:
+        """Keeps all of them up; ends when it is cancelled."""
+        async with open_session(self._urls, self._pace) as session, asyncio.TaskGroup() as tasks:
+            for request, plan, source in self._sources:
+                connection = Connection(
+                    exchange_named(request.exchange),
+                    plan.filters,
+                    source,
+                    session,
+                    timeout_s=request.timeout_interval_ms / 1000,
+                    urls=self._urls,
+                    pace=self._pace,
+                )
+                tasks.create_task(connection.run())
+
+
+def shown(request: StreamRequest, messages: list[Message]) -> list[Message]:
+    """What of a request's messages its client asked to see."""
+    hidden: tuple[type[Message], ...] = ()
+    if not request.with_disconnect_messages:
+        hidden += (Disconnect,)
+    if not request.with_error_messages:
+        hidden += (ErrorMessage,)
+    if hidden and isinstance(messages[-1], (Disconnect, ErrorMessage)):
+        # They are never among others: each is delivered alone, or at the end of what its connection said.
+        return [message for message in messages if not isinstance(message, hidden)]
+    return messages
+
+
+class _Batches:
+    """Messages that wait for whoever iterates."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Message] = []
+        self._changed = asyncio.Event()
+        self._taken = asyncio.Event()
+
+    def deliver(self, request: StreamRequest, messages: list[Message]) -> None:
+        self._waiting += shown(request, messages)
+        self._changed.set()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) >= MAX_UNREAD
+
+    async def ready(self) -> None:
+        while self.is_full:
+            self._taken.clear()
+            await self._taken.wait()
+
+    async def wait(self) -> None:
+        await self._changed.wait()
+        self._changed.clear()
+
+    def take(self) -> list[Message]:
+        batch, self._waiting = self._waiting, []
+        self._taken.set()
+        return batch
+
+
+async def _stream(
+    requests: Sequence[StreamRequest], urls: Mapping[str, str], pace: Pace | None, record: Recorder | None
+) -> AsyncGenerator[list[Message], None]:
+    batches = _Batches()
+    running = asyncio.create_task(LiveStream(requests, batches, urls=urls, pace=pace, record=record).run())
+    changed = asyncio.create_task(batches.wait())
+    try:
+        while True:
+            await asyncio.wait([running, changed], return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                await running  # a fault of our own: exchanges' never end it
+            changed = asyncio.create_task(batches.wait())
+            if batch := batches.take():
+                yield batch
+    finally:
+        running.cancel()
+        changed.cancel()
+        await asyncio.gather(running, changed, return_exceptions=True)
+
+
+def stream_normalized(
+    *requests: dict[str, Any],
+    exchange: str | None = None,
+    symbols: Sequence[str] | None = None,
+    data_types: Sequence[str] = (),
+    with_disconnect_messages: bool = False,
+    with_error_messages: bool = False,
+    timeout_interval_ms: float | None = None,
+    exchange_urls: Mapping[str, str] | None = None,
+    _pace: Pace | None = None,
+    _record: Recorder | None = None,
+) -> AsyncGenerator[list[Message], None]:
+    """Live data as batches of messages, in the order of their arrival; several requests are given as options objects.
+
+    async for batch in stream_normalized(exchange="bitmex", symbols=["XBTUSD"], data_types=["trade", "book_change"]):
+        for message in batch: ...
+
+    It goes on for ever: a connection that is lost is made anew, which a `disconnect` message tells where it is asked for.
+    """
+    options = list(requests) or [
+        {
+            "exchange": exchange,
+            "symbols": None if symbols is None else list(symbols),
+            "dataTypes": list(data_types),
+            "withDisconnectMessages": with_disconnect_messages,
+            "withErrorMessages": with_error_messages,
+            "timeoutIntervalMS": timeout_interval_ms,
+        }
+    ]
+    return _stream([parse_stream_request(item) for item in options], check_urls(exchange_urls or {}), _pace, _record)

@@ -1,0 +1,73 @@
+"""What every job does alike: takes its slices, sends its answer, and ends once.
+
+Invariant: whatever goes wrong in a step ends this job with its reason, and no other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ...history.slice import Slice
+from ...pipeline.replay import Segment
+from .answer import Answer
+from .contract import Done, JobSpec, Output, to_failed
+from .slices import SliceQueue
+
+__all__ = ["SteppedJob"]
+
+
+class SteppedJob(ABC):
+    """A job but for how lines become an answer."""
+
+    def __init__(self, spec: JobSpec, segments: Sequence[list[Segment]]) -> None:
+        self._queues = [SliceQueue(stream, its_segments) for stream, its_segments in enumerate(segments)]
+        self._answer = Answer(spec.compression)
+        # Complete, or failed.
+        self._ended = False
+
+    def add_slice(self, stream: int, segment: int, piece: Slice) -> None:
+        """The next slice of a request."""
+        self._queues[stream].add(segment, piece)
+
+    def replace_slice(self, stream: int, segment: int, pieces: Sequence[Slice]) -> None:
+        """What was fetched anew for a slice that was damaged."""
+        self._queues[stream].replace(segment, pieces)
+
+    def end_input(self, stream: int) -> None:
+        """A request has no more slices."""
+        self._queues[stream].end()
+
+    def grant(self, chunks: int) -> None:
+        """The client took this many chunks."""
+        self._answer.grant(chunks)
+
+    @property
+    def runnable(self) -> bool:
+        """Whether `step` can do something now."""
+        return not self._ended and self._answer.may_send and (self._answer.is_pending or self._can_advance())
+
+    @abstractmethod
+    def _can_advance(self) -> bool:
+        """Whether there is something to read or to map."""
+
+    @abstractmethod
+    def _advance(self, outputs: list[Output]) -> bool:
+        """Reads and maps a little; whether that was the last of this job's answer."""
+
+    def step(self) -> list[Output]:
+        """A little work, and what came of it."""
+        outputs: list[Output] = []
+        try:
+            if not self._can_advance():
+                self._answer.flush(outputs)  # while it waits for a slice, what is finished should not wait too
+            elif self._advance(outputs):
+                self._ended = True
+                self._answer.flush(outputs, is_last=True)
+                outputs.append(Done())
+            else:
+                self._answer.flush_full(outputs)
+        except Exception as error:
+            self._ended = True
+            outputs.append(to_failed(error))
+        return outputs

@@ -1,0 +1,77 @@
+"""Normalizing is a function of what was fed: lines or messages, whole or in pieces."""
+
+from __future__ import annotations
+
+import pytest
+
+from tardis_machine.errors import NormalizeError, OptionsError
+from tardis_machine.filters import Filter
+from tardis_machine.messages import Disconnect, Trade
+from tardis_machine.pipeline.normalizer import Normalizer, symbol_filter
+
+AT = b"2020-01-01T00:00:01.0020039Z"
+
+
+def trade(price: float) -> bytes:
+    return (
+        b'{"table":"trade","action":"insert","data":[{"timestamp":"2020-01-01T00:00:01.000Z","symbol":"XBTUSD","side":"Buy",'
+        b'"size":5,"price":%r,"trdMatchID":"t"}]}' % price
+    )
+
+
+def test_a_recorded_timestamp_keeps_its_microseconds() -> None:
+    [message] = Normalizer("bitmex", ["trade"]).feed(AT, trade(7000.0))
+    assert message == Trade("XBTUSD", "bitmex", "t", 7000, 5, "buy", "2020-01-01T00:00:01.000Z", "2020-01-01T00:00:01.002003Z")
+
+
+def test_a_millisecond_clock_keeps_three_digits() -> None:
+    [message] = Normalizer("bitmex", ["trade"]).feed(b"2020-01-01T00:00:01.002Z", trade(7000.5))
+    assert message.local_timestamp == "2020-01-01T00:00:01.002Z"
+
+
+def test_a_disconnect_is_told_only_after_a_first_message_and_where_asked_for() -> None:
+    line = AT + b" " + trade(1.0)
+    assert Normalizer("bitmex", ["trade"], with_disconnects=True).feed_lines([b"", b"", line, b"", line])[1:2] == [
+        Disconnect("bitmex", "2020-01-01T00:00:01.002003Z")
+    ]
+    assert len(Normalizer("bitmex", ["trade"]).feed_lines([line, b"", line])) == 2
+
+
+def test_a_disconnect_forgets_the_book() -> None:
+    partial = (
+        b'{"table":"orderBookL2","action":"partial","data":[{"symbol":"X","id":1,"side":"Buy","size":5,"price":10,'
+        b'"timestamp":"2020-01-01T00:00:01.000Z"}]}'
+    )
+    update = b'{"table":"orderBookL2","action":"update","data":[{"symbol":"X","id":1,"side":"Buy","size":6}]}'
+    normalizer = Normalizer("bitmex", ["book_change"])
+    assert len(normalizer.feed(AT, partial)) == 1
+    assert len(normalizer.feed(AT, update)) == 1
+    normalizer.disconnect()
+    assert normalizer.feed(AT, update) == []
+
+
+@pytest.mark.parametrize("broken", [b"{broken", b"", b"{},{}", b"{}]", b"[{}", b"{},", b"{}],[{}", b'"\xff"'])
+def test_what_cannot_be_taken_names_the_exchange_and_the_time_and_keeps_what_came_before(broken: bytes) -> None:
+    """Lines are parsed together, and each has to be a message by itself."""
+    normalizer = Normalizer("bitmex", ["trade"])
+    later = b"2020-01-01T00:00:02.0020039Z"
+    with pytest.raises(NormalizeError, match=r"bitmex message received at 2020-01-01T00:00:02.0020039Z") as caught:
+        normalizer.feed_lines([AT + b" " + trade(1.0), later + b" " + broken, AT + b" " + trade(3.0)])
+    assert len(caught.value.emitted) == 1
+    assert len(normalizer.feed(AT, trade(2.0))) == 1
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(OptionsError, match=r"'mtgox'.*bitmex"):
+        Normalizer("mtgox", ["trade"])
+    with pytest.raises(OptionsError, match=r"bitmex has no 'trades'.*book_change"):
+        Normalizer("bitmex", ["trades"])
+
+
+def test_symbols_pass_as_asked_for_as_spelled_upstream_and_in_upper_case() -> None:
+    assert symbol_filter(None, []) is None
+    assert symbol_filter([], []) is None
+    passed = symbol_filter(["aaplx/usd"], [Filter("trade", ["AAPLx/USD"])])
+    assert passed is not None
+    assert {"AAPLx/USD", "AAPLX/USD", "aaplx/usd"} <= passed
+    assert "MSFT" not in passed

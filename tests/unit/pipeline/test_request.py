@@ -1,0 +1,76 @@
+"""Requests are read strictly: whatever comes, it is a request or one sentence about one field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tardis_machine.errors import OptionsError
+from tardis_machine.pipeline.request import NormalizedRequest, RawRequest, parse_normalized_requests, parse_raw_request
+
+RAW = {"exchange": "bitmex", "from": "2020-01-01", "to": "2020-01-02T00:00:01.5Z"}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda c: st.lists(c) | st.dictionaries(st.text(), c),
+    max_leaves=8,
+)
+NAMES = ["exchange", "from", "to", "filters", "symbols", "dataTypes", "apiKey", "autoCleanup", "withDisconnects"]
+
+
+def test_a_raw_request_is_read() -> None:
+    asked = RAW | {
+        "filters": [{"channel": "trade", "symbols": ["XBTUSD"]}, {"channel": "chat"}],
+        "waitWhenDataNotYetAvailable": 10,
+    }
+    request = parse_raw_request(asked)
+    assert (request.to_us - request.from_us) / 1e6 == 86_401.5
+    assert [item.channel for item in request.filters] == ["trade", "chat"]
+    assert request.wait_when_data_not_yet_available == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"filters": {}}, "filters"),
+        ({"filters": ["trade"]}, "filters[0]"),
+        ({"filters": [{"channel": "trades"}]}, "filters[0].channel"),
+        ({"filters": [{"channel": "trade", "symbols": "XBTUSD"}]}, "filters[0].symbols"),
+        ({"filters": [{"channel": "trade", "symbol": []}]}, "filters[0].symbol"),
+        ({"apiKey": 5}, "apiKey"),
+        ({"autoCleanup": 1}, "autoCleanup"),
+        ({"waitWhenDataNotYetAvailable": -1}, "waitWhenDataNotYetAvailable"),
+        ({"from": "2020-13-01"}, "from"),
+        ({"from": None}, "from"),
+        ({"dataTypes": ["trade"]}, "dataTypes"),
+    ],
+)
+def test_a_mistake_is_named(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(OptionsError) as caught:
+        parse_raw_request(RAW | change)
+    assert caught.value.field == field
+    assert str(caught.value).startswith(field)
+
+
+def test_an_api_key_is_never_repeated() -> None:
+    with pytest.raises(OptionsError) as caught:
+        parse_raw_request(RAW | {"apiKey": ["canary-secret"]})
+    assert "canary" not in str(caught.value)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES) | st.text(), JSON) | JSON)
+def test_anything_is_a_request_or_a_sentence(options: Any) -> None:
+    for parse in (parse_raw_request, parse_normalized_requests):
+        for asked in (options, RAW | options if isinstance(options, dict) else [options]):
+            problem: OptionsError | None = None
+            try:
+                parsed = parse(asked)
+            except OptionsError as error:
+                problem = error
+            if problem is not None:
+                assert problem.field
+                assert len(str(problem)) < 4000
+            else:
+                assert isinstance(parsed, RawRequest) or all(isinstance(item, NormalizedRequest) for item in parsed)
