@@ -10,9 +10,10 @@ from types import MappingProxyType
 
 from ..errors import OptionsError
 from . import binance, bitmex, bybit, coinbase, deribit, kraken, okex
-from ._contract import DATA_TYPES, DataType, Decoder, Exchange, Feed, FrameKind, HttpRequest, Json, Live, Mapper, kind_of_error
+from ._exchange import Decoder, Exchange, make_mappers, switch_dates_us, validate
+from ._feed import Feed, FrameKind, HttpRequest, Live, kind_of_error
 from ._feeding import clock_of, clocks_of, feed_messages, join_lines
-from ._versions import make_mappers, switch_dates_us, validate
+from ._mapper import DATA_TYPES, DataType, Json, Mapper
 
 __all__ = [
     "DATA_TYPES",

@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from ..messages import Message
-from ._contract import Json
+from ._mapper import Json
 
 __all__ = ["Call", "clock_of", "clocks_of", "feed_messages", "join_lines"]
 

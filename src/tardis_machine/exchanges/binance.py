@@ -15,20 +15,9 @@ import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
-from ._contract import (
-    Exchange,
-    Feed,
-    FeedError,
-    FrameKind,
-    HttpRequest,
-    Json,
-    Live,
-    Mapper,
-    Version,
-    kind_of_error,
-    portions,
-    to_frame,
-)
+from ._exchange import Exchange, Version
+from ._feed import Feed, FeedError, FrameKind, HttpRequest, Live, kind_of_error, portions, to_frame
+from ._mapper import Json, Mapper
 from ._parsing import levels, text_of, timestamp_from_ms, timestamp_from_us, to_number
 from ._state import PendingTickers
 

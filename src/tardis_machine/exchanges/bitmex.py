@@ -10,19 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, Side, Trade
-from ._contract import (
-    Exchange,
-    Feed,
-    FeedError,
-    FrameKind,
-    Json,
-    Live,
-    Mapper,
-    Version,
-    kind_of_error,
-    portions,
-    to_frame,
-)
+from ._exchange import Exchange, Version
+from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, portions, to_frame
+from ._mapper import Json, Mapper
 from ._parsing import nonzero_number, timestamp_from_text, verbatim
 from ._state import PendingTickers
 

@@ -27,19 +27,9 @@ from ..messages import (
     js_number,
     parse_timestamp_us,
 )
-from ._contract import (
-    Exchange,
-    Feed,
-    FeedError,
-    FrameKind,
-    Json,
-    Live,
-    Mapper,
-    Version,
-    kind_of_error,
-    portions,
-    to_frame,
-)
+from ._exchange import Exchange, Version
+from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, portions, to_frame
+from ._mapper import Json, Mapper
 from ._parsing import (
     levels,
     nonzero_number,

@@ -13,7 +13,9 @@ import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade
-from ._contract import Exchange, Feed, FeedError, FrameKind, Json, Live, Mapper, Version, kind_of_error, to_frame
+from ._exchange import Exchange, Version
+from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, to_frame
+from ._mapper import Json, Mapper
 from ._parsing import text_of, timestamp_from_text, to_number
 
 

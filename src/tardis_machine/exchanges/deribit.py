@@ -11,19 +11,9 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
-from ._contract import (
-    Exchange,
-    Feed,
-    FeedError,
-    FrameKind,
-    Json,
-    Live,
-    Mapper,
-    Version,
-    kind_of_error,
-    portions,
-    to_frame,
-)
+from ._exchange import Exchange, Version
+from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, portions, to_frame
+from ._mapper import Json, Mapper
 from ._parsing import nonzero_number, timestamp_from_expiration, timestamp_from_ms, to_number, verbatim
 from ._state import PendingTickers
 

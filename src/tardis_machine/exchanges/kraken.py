@@ -18,19 +18,9 @@ import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade, parse_timestamp_us
-from ._contract import (
-    Exchange,
-    Feed,
-    FeedError,
-    FrameKind,
-    Json,
-    Live,
-    Mapper,
-    Version,
-    kind_of_error,
-    portions,
-    to_frame,
-)
+from ._exchange import Exchange, Version
+from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, portions, to_frame
+from ._mapper import Json, Mapper
 from ._parsing import levels, nonzero_number, text_of, timestamp_from_seconds, timestamp_from_text, to_number, verbatim
 
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from ...filters import Filter
 from ...messages import UNSET
-from .._contract import Exchange, Json, Live, Version
+from .._exchange import Exchange, Version
+from .._feed import Live
+from .._mapper import Json
 from . import spreads, v3, v5
 from .feed import OkexFeed
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import orjson
 
 from ...filters import Filter
-from .._contract import Feed, FeedError, FrameKind, Json, kind_of_error, portions, to_frame
+from .._feed import Feed, FeedError, FrameKind, kind_of_error, portions, to_frame
+from .._mapper import Json
 
 # Every trade, and spreads, have an address of their own.
 _BUSINESS = ("trades-all", "sprd-")

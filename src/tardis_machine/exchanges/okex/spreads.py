@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...messages import UNSET, BookChange, BookTicker
-from .._contract import Json
+from .._mapper import Json
 from .._parsing import levels
 from .v5 import EPOCH, OkexV5Mapper, OkexV5TradeMapper, timestamp_of, to_book_ticker
 

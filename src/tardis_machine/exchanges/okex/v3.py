@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from ...filters import Filter
 from ...messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
-from .._contract import Json, Mapper
+from .._mapper import Json, Mapper
 from .._parsing import levels, nonzero_number, timestamp_from_text, to_number
 from .._state import PendingTickers
 from .instrument import option_terms

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 
 from ...filters import Filter
 from ...messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
-from .._contract import Json, Mapper
+from .._mapper import Json, Mapper
 from .._parsing import levels, nonzero_number, timestamp_from_ms, to_number
 from .._state import PendingTicker, PendingTickers
 from .instrument import checked, family_of, index_of, option_terms

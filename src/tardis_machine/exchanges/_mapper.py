@@ -1,0 +1,87 @@
+"""What a mapper is: it turns one exchange's raw messages into one type of normalized message.
+
+Invariant: pure. Decoded JSON comes in, messages go out; no clock, socket or environment.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from ..filters import Filter
+from ..messages import UNSET, Message
+
+Json = Any
+DataType = Literal["trade", "book_change", "derivative_ticker", "liquidation", "option_summary", "book_ticker"]
+
+DATA_TYPES: tuple[DataType, ...] = (
+    "trade",
+    "book_change",
+    "derivative_ticker",
+    "liquidation",
+    "option_summary",
+    "book_ticker",
+)
+"""The order in which mappers see a message, and so the order of what they emit."""
+
+
+# Attributes of a mapper that stay as they are.
+_CONSTANT = frozenset(("exchange", "realtime", "channels", "topic", "unread"))
+
+
+class Mapper(ABC):
+    """Turns one exchange's raw messages into one type of normalized message; may hold state, does no I/O.
+
+    One is made for each connection of the recorder: a lost connection ends it, and a new one starts empty. A mapper never sees
+    messages of two connections. It may raise on a message that it can't take; what it yielded stands, and it sees the next.
+    """
+
+    channels: tuple[str, ...]
+    """Upstream channels it reads; `filters` asks for them. Of the class, or of the instance where they depend on the exchange."""
+
+    unread: bytes = b""
+    """How recorded messages begin that its channels bring and no mapper takes: they need not be parsed. Empty: there are none."""
+
+    def __init__(self, exchange: str, realtime: bool = False) -> None:
+        self.exchange = exchange
+        self.realtime = realtime
+
+    def spell_symbol(self, symbol: str) -> str:
+        """The symbol as the exchange's channels spell it; a user may have typed it in any case."""
+        return symbol.upper()
+
+    def filters(self, symbols: Sequence[str] | None) -> list[Filter]:
+        """What to ask upstream for; `None` means every symbol."""
+        spelled = UNSET if symbols is None else [self.spell_symbol(symbol) for symbol in symbols]
+        return [Filter(channel, spelled) for channel in self.channels]
+
+    @abstractmethod
+    def accepts(self, message: Json) -> bool:
+        """Whether `map` is to see this message. Called for every message of every channel: keep it to a look-up or two."""
+
+    @abstractmethod
+    def map(self, message: Json, local_timestamp: str) -> Iterable[Message]:
+        """The normalized messages of a raw one, in order."""
+
+    @property
+    def has_state(self) -> bool:
+        """Whether what a message maps to may depend on those before it: what a mapper remembers is in its attributes."""
+        return not vars(self).keys() <= _CONSTANT
+
+    def skim(self, lines: Iterable[bytes]) -> Iterable[bytes]:
+        """Goes past recorded lines (28 characters of time, a space, the message) that another worker maps.
+
+        Yields those that `map` must see, which it does before the next is asked for; afterwards the state is as if it had seen all.
+        To yield them all is always right, and is what takes longest.
+        """
+        return lines
+
+    @property
+    def can_skim(self) -> bool:
+        """Whether going past most lines takes less than mapping them."""
+        return not self.has_state or type(self).skim is not Mapper.skim
+
+
+MapperFactory = Callable[[str, bool], Mapper]
+"""(exchange, realtime) to a fresh mapper; a mapper class is one."""
