@@ -6,11 +6,13 @@ Invariant: pure. Decoded JSON comes in, messages go out; no clock, socket or env
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 from ..filters import Filter
-from ..messages import UNSET, Message
+from ..messages import Message
+from ._spelling import UPPER_CASE, Spelling
 
 Json = Any
 DataType = Literal["trade", "book_change", "derivative_ticker", "liquidation", "option_summary", "book_ticker"]
@@ -40,6 +42,12 @@ class Mapper(ABC):
     channels: tuple[str, ...]
     """Upstream channels it reads; `filters` asks for them. Of the class, or of the instance where they depend on the exchange."""
 
+    spelling: ClassVar[Spelling] = UPPER_CASE
+    """How its channels spell symbols; a user may have typed them in any case."""
+
+    spellings: ClassVar[Mapping[str, Spelling]] = MappingProxyType({})
+    """The channels that spell them otherwise: an index by its own name, a stream that has no symbols."""
+
     unread: bytes = b""
     """How recorded messages begin that its channels bring and no mapper takes: they need not be parsed. Empty: there are none."""
 
@@ -47,14 +55,9 @@ class Mapper(ABC):
         self.exchange = exchange
         self.realtime = realtime
 
-    def spell_symbol(self, symbol: str) -> str:
-        """The symbol as the exchange's channels spell it; a user may have typed it in any case."""
-        return symbol.upper()
-
     def filters(self, symbols: Sequence[str] | None) -> list[Filter]:
-        """What to ask upstream for; `None` means every symbol."""
-        spelled = UNSET if symbols is None else [self.spell_symbol(symbol) for symbol in symbols]
-        return [Filter(channel, spelled) for channel in self.channels]
+        """What to ask upstream for, a filter for each channel; None asks for every symbol."""
+        return [Filter(name, self.spellings.get(name, self.spelling).to_symbols(symbols)) for name in self.channels]
 
     @abstractmethod
     def accepts(self, message: Json) -> bool:

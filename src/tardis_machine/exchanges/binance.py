@@ -7,9 +7,8 @@ REST snapshot, which the recorder stores as `@depthSnapshot`, and the updates ar
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import orjson
 
@@ -17,9 +16,11 @@ from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
 from ._exchange import Exchange, Version
 from ._feed import Feed, FeedError, FrameKind, HttpRequest, Live, kind_of_error, portions, to_frame
+from ._joined_book import JoinedBookMapper, JoinRules, surrounds
 from ._mapper import Json, Mapper
-from ._parsing import levels, text_of, timestamp_from_ms, timestamp_from_us, to_number
-from ._state import PendingTickers
+from ._parsing import text_of, timestamp_from_ms, timestamp_from_us, to_number
+from ._spelling import LOWER_CASE, Spelling
+from ._ticker import TickerMapper
 
 OFF_BOOK = ("INSURANCE_FUND", "ADL", "NA")
 # More than a recorder ever has to hold until its snapshot arrives; a bound all the same.
@@ -29,10 +30,8 @@ MAX_BUFFERED = 2000
 class BinanceMapper(Mapper):
     """What all of Binance's mappers share: streams by their name's ending, symbols in lower case."""
 
+    spelling = LOWER_CASE
     endings: tuple[str, ...]
-
-    def spell_symbol(self, symbol: str) -> str:
-        return symbol.lower()
 
     def accepts(self, message: Json) -> bool:
         return message.get("stream", "").endswith(self.endings)
@@ -96,27 +95,13 @@ class _FuturesNumbers(_Numbers):
         return update["pu"] == last
 
 
-class _Depth:
-    """What is known of one symbol's book."""
-
-    __slots__ = ("buffered", "last_update_id", "overlap_checked")
-
-    def __init__(self) -> None:
-        # Updates from before the snapshot; None once it was seen.
-        self.buffered: deque[Json] | None = deque(maxlen=MAX_BUFFERED)
-        self.last_update_id: Any = None
-        self.overlap_checked = False
-
-
-class BinanceBookChangeMapper(BinanceMapper):
-    """Buffers updates until the snapshot, merges them into it, and passes on the later ones."""
-
+class BinanceBookChangeMapper(BinanceMapper, JoinedBookMapper):
     channels = ("depth", "depthSnapshot")
-    numbers: type[_Numbers] = _Numbers
+    # -1: an instrument so new that its book is empty.
+    rules = JoinRules(empty_numbers=(-1,))
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        self._depths: dict[str, _Depth] = {}
         # How messages begin that can be left out.
         self._settled: set[bytes] = set()
 
@@ -135,78 +120,37 @@ class BinanceBookChangeMapper(BinanceMapper):
     def _is_settled(self, stream: str) -> bool:
         """Whether nothing more will be remembered of a stream: after its snapshot, nothing is of a book."""
         symbol, _, kind = stream.partition("@")
-        depth = self._depths.get(symbol.upper())
-        return "depth" not in kind or (depth is not None and depth.buffered is None)
+        book = self._books.get(symbol.upper())
+        return "depth" not in kind or (book is not None and book.waiting is None)
 
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         symbol = message["stream"].partition("@")[0].upper()
         data = message["data"]
-        depth = self._depths.get(symbol)
-        if depth is None:
-            depth = self._depths[symbol] = _Depth()
         if "lastUpdateId" in data:
-            if depth.buffered is not None:
-                return (self._snapshot(symbol, depth, data, local_timestamp),)
-        elif depth.buffered is not None:
-            depth.buffered.append(data)
-        else:
-            depth = self._depths[data["s"]]
-            if self._is_news(depth, data):
-                bids, asks = levels(data["b"]), levels(data["a"])
-                timestamp = timestamp_from_us(data.get("E", UNSET))
-                return (BookChange(data["s"], self.exchange, False, bids, asks, timestamp, local_timestamp),)
-        return ()
-
-    def _snapshot(self, symbol: str, depth: _Depth, data: Json, local_timestamp: str) -> BookChange:
-        updates, depth.buffered, depth.last_update_id = depth.buffered or (), None, data["lastUpdateId"]
-        bids = {price: amount for price, amount, *_ in data["bids"]}
-        asks = {price: amount for price, amount, *_ in data["asks"]}
-        for update in updates:
-            if self._is_news(self._depths[update["s"]], update):
-                _merge(bids, update["b"])
-                _merge(asks, update["a"])
-        timestamp = timestamp_from_us(data["T"]) if "T" in data else local_timestamp
-        return BookChange(symbol, self.exchange, True, levels(bids.items()), levels(asks.items()), timestamp, local_timestamp)
-
-    def _is_news(self, depth: _Depth, update: Json) -> bool:
-        """Whether the snapshot does not hold the update already; the first that it does not must join it without a gap."""
-        first, final, last = to_number(update.get("U", UNSET)), to_number(update.get("u", UNSET)), to_number(depth.last_update_id)
-        if self.numbers.is_held(final, last):
-            return False
-        if not depth.overlap_checked:
-            if self.realtime and not self.numbers.joins(first, final, update, last):
-                raise ValueError(f"the book snapshot {last} and the first update {first} to {final} leave a gap")
-            depth.overlap_checked = True
-        return True
-
-
-def _merge(book: dict[Any, Any], changes: Iterable[Sequence[Any]]) -> None:
-    for price, amount, *_ in changes:
-        if to_number(amount) == 0:
-            book.pop(price, None)
-        else:
-            book[price] = amount
+            timestamp = timestamp_from_us(data["T"]) if "T" in data else local_timestamp
+            return self.join_snapshot(symbol, data["lastUpdateId"], data["bids"], data["asks"], timestamp, local_timestamp)
+        return self.join_update(
+            symbol,
+            data.get("U", UNSET),
+            data.get("u", UNSET),
+            data.get("pu", UNSET),
+            data["b"],
+            data["a"],
+            timestamp_from_us(data.get("E", UNSET)),
+            local_timestamp,
+        )
 
 
 class BinanceFuturesBookChangeMapper(BinanceBookChangeMapper):
-    numbers = _FuturesNumbers
+    rules = JoinRules(overlaps=surrounds, holds_own_number=False)
 
 
-class BinanceDerivativeTickerMapper(BinanceMapper):
-    channels = ("markPrice", "ticker", "openInterest")
+def _spell_pair(symbol: str) -> str:
+    return symbol.lower().partition("_")[0]
 
-    def __init__(self, exchange: str, realtime: bool = False) -> None:
-        super().__init__(exchange, realtime)
-        self._tickers = PendingTickers(exchange)
-        # Coin margined futures have their index in a stream of its own, by pair.
-        self._index_prices: dict[str, float] = {}
 
-    def filters(self, symbols: Sequence[str] | None) -> list[Filter]:
-        filters = super().filters(symbols)
-        if self.exchange == "binance-delivery":
-            pairs = UNSET if symbols is None else [self.spell_symbol(symbol).partition("_")[0] for symbol in symbols]
-            filters.append(Filter("indexPrice", pairs))
-        return filters
+class BinanceDerivativeTickerMapper(BinanceMapper, TickerMapper):
+    channels: tuple[str, ...] = ("markPrice", "ticker", "openInterest")
 
     def accepts(self, message: Json) -> bool:
         stream = message.get("stream", "")
@@ -216,11 +160,11 @@ class BinanceDerivativeTickerMapper(BinanceMapper):
         data = message["data"]
         event = data.get("e")
         if event == "indexPriceUpdate":
-            self._index_prices[data["i"]] = to_number(data.get("p", UNSET))
+            self.index_prices[data["i"]] = to_number(data.get("p", UNSET))
             return
         symbol = data["s"] if "s" in data else data["symbol"]
-        ticker = self._tickers[symbol]
-        ticker.update_index_price(self._index_prices.get(symbol.partition("_")[0]))
+        ticker = self.tickers[symbol]
+        ticker.update_index_price(self.index_prices.get(symbol.partition("_")[0]))
         if event == "markPriceUpdate":
             # Futures that expire have no funding: their rate is empty or their time 0.
             if "r" in data and data["r"] != "" and data.get("T") != 0:
@@ -236,7 +180,14 @@ class BinanceDerivativeTickerMapper(BinanceMapper):
         if "openInterest" in data:
             ticker.update_open_interest(to_number(data["openInterest"]))
         if ticker.has_changed:
-            yield ticker.snapshot(local_timestamp)
+            yield ticker.to_message(local_timestamp)
+
+
+class BinanceDeliveryTickerMapper(BinanceDerivativeTickerMapper):
+    """Coin margined futures have their index in a stream of its own, by pair."""
+
+    channels = (*BinanceDerivativeTickerMapper.channels, "indexPrice")
+    spellings: ClassVar = {"indexPrice": Spelling(_spell_pair)}
 
 
 class BinanceLiquidationMapper(BinanceMapper):
@@ -266,14 +217,14 @@ class BinanceBookTickerMapper(BinanceMapper):
     def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
         ticker = message["data"]
         yield BookTicker(
-            ticker.get("s", UNSET),
-            self.exchange,
-            to_number(ticker["A"]) if "A" in ticker else UNSET,
-            to_number(ticker["a"]) if "a" in ticker else UNSET,
-            to_number(ticker["b"]) if "b" in ticker else UNSET,
-            to_number(ticker["B"]) if "B" in ticker else UNSET,
-            timestamp_from_us(ticker["E"]) if "E" in ticker else local_timestamp,
-            local_timestamp,
+            symbol=ticker.get("s", UNSET),
+            exchange=self.exchange,
+            ask_amount=to_number(ticker["A"]) if "A" in ticker else UNSET,
+            ask_price=to_number(ticker["a"]) if "a" in ticker else UNSET,
+            bid_price=to_number(ticker["b"]) if "b" in ticker else UNSET,
+            bid_amount=to_number(ticker["B"]) if "B" in ticker else UNSET,
+            timestamp=timestamp_from_us(ticker["E"]) if "E" in ticker else local_timestamp,
+            local_timestamp=local_timestamp,
         )
 
 
@@ -486,6 +437,7 @@ _FUTURES = {
     "liquidation": (Version(BinanceLiquidationMapper),),
     "book_ticker": (Version(BinanceBookTickerMapper),),
 }
+_DELIVERY = {**_FUTURES, "derivative_ticker": (Version(BinanceDeliveryTickerMapper),)}
 
 EXCHANGES = (
     Exchange(
@@ -517,7 +469,7 @@ EXCHANGES = (
         "binance-delivery",
         _DOCS_DELIVERY,
         _DELIVERY_CHANNELS,
-        _FUTURES,
+        _DELIVERY,
         read_subscription,
         live=Live(BinanceFeed, "wss://dstream.binance.com", "https://dapi.binance.com"),
     ),

@@ -14,7 +14,7 @@ from ._exchange import Exchange, Version
 from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, portions, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import nonzero_number, timestamp_from_text, verbatim
-from ._state import PendingTickers
+from ._ticker import TickerMapper
 
 _EXACT = 2**53  # sizes are almost always integers that a double holds
 
@@ -111,12 +111,8 @@ class BitmexBookChangeMapper(Mapper):
         return (BookChange(symbol, self.exchange, action == "partial", bids, asks, at, local_timestamp),)
 
 
-class BitmexDerivativeTickerMapper(Mapper):
+class BitmexDerivativeTickerMapper(TickerMapper):
     channels = ("instrument",)
-
-    def __init__(self, exchange: str, realtime: bool = False) -> None:
-        super().__init__(exchange, realtime)
-        self._tickers = PendingTickers(exchange)
 
     def accepts(self, message: Json) -> bool:
         return message.get("table") == "instrument"
@@ -125,11 +121,11 @@ class BitmexDerivativeTickerMapper(Mapper):
         for instrument in message["data"]:
             symbol = instrument.get("symbol")
             # Updates only make sense after their partial, and settled or unlisted instruments have no market.
-            if not (message.get("action") == "partial" or symbol in self._tickers):
+            if not (message.get("action") == "partial" or symbol in self.tickers):
                 continue
             if instrument.get("state", "Open") not in ("Open", "Closed"):
                 continue
-            ticker = self._tickers[symbol]
+            ticker = self.tickers[symbol]
             ticker.update_funding_rate(verbatim(instrument.get("fundingRate")))
             ticker.update_predicted_funding_rate(verbatim(instrument.get("indicativeFundingRate")))
             if instrument.get("fundingTimestamp"):
@@ -141,7 +137,7 @@ class BitmexDerivativeTickerMapper(Mapper):
             if "timestamp" in instrument:
                 ticker.update_timestamp(timestamp_from_text(instrument["timestamp"]))
             if ticker.has_changed:
-                yield ticker.snapshot(local_timestamp)
+                yield ticker.to_message(local_timestamp)
 
 
 class BitmexLiquidationMapper(Mapper):
@@ -173,14 +169,14 @@ class BitmexBookTickerMapper(Mapper):
     def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
         for quote in message["data"]:
             yield BookTicker(
-                quote.get("symbol", UNSET),
-                self.exchange,
-                nonzero_number(quote.get("askSize")),
-                nonzero_number(quote.get("askPrice")),
-                nonzero_number(quote.get("bidPrice")),
-                nonzero_number(quote.get("bidSize")),
-                timestamp_from_text(quote.get("timestamp")),
-                local_timestamp,
+                symbol=quote.get("symbol", UNSET),
+                exchange=self.exchange,
+                ask_amount=nonzero_number(quote.get("askSize")),
+                ask_price=nonzero_number(quote.get("askPrice")),
+                bid_price=nonzero_number(quote.get("bidPrice")),
+                bid_amount=nonzero_number(quote.get("bidSize")),
+                timestamp=timestamp_from_text(quote.get("timestamp")),
+                local_timestamp=local_timestamp,
             )
 
 

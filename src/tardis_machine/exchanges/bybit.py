@@ -41,7 +41,7 @@ from ._parsing import (
     to_number,
     verbatim,
 )
-from ._state import PendingTicker, PendingTickers
+from ._ticker import PendingTicker, TickerMapper
 
 
 class BybitMapper(Mapper):
@@ -118,8 +118,16 @@ class BybitV5BookTickerMapper(BybitMapper):
             return
         ask, bid = best = (_first_level(data["a"]) or known[0], _first_level(data["b"]) or known[1])
         self._best[symbol] = best
-        timestamp = timestamp_from_ms(message.get("ts", UNSET))
-        yield BookTicker(symbol, self.exchange, ask.amount, ask.price, bid.price, bid.amount, timestamp, local_timestamp)
+        yield BookTicker(
+            symbol=symbol,
+            exchange=self.exchange,
+            ask_amount=ask.amount,
+            ask_price=ask.price,
+            bid_price=bid.price,
+            bid_amount=bid.amount,
+            timestamp=timestamp_from_ms(message.get("ts", UNSET)),
+            local_timestamp=local_timestamp,
+        )
 
 
 _NO_LEVEL = BookLevel(UNSET, UNSET)
@@ -129,16 +137,12 @@ def _first_level(side: Sequence[Sequence[Any]]) -> BookLevel | None:
     return next((BookLevel(to_number(price), to_number(amount)) for price, amount, *_ in side if amount != "0"), None)
 
 
-class BybitV5DerivativeTickerMapper(BybitMapper):
+class BybitV5DerivativeTickerMapper(BybitMapper, TickerMapper):
     channels = ("tickers",)
-
-    def __init__(self, exchange: str, realtime: bool = False) -> None:
-        super().__init__(exchange, realtime)
-        self._tickers = PendingTickers(exchange)
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[DerivativeTicker]:
         data = message["data"]
-        ticker = self._tickers[data.get("symbol", UNSET)]
+        ticker = self.tickers[data.get("symbol", UNSET)]
         for name, update in _V5_FIELDS:
             # What a contract does not have is empty.
             if data.get(name, "") != "":
@@ -147,7 +151,7 @@ class BybitV5DerivativeTickerMapper(BybitMapper):
             ticker.update_funding_timestamp(timestamp_from_ms(to_number(data["nextFundingTime"])))
         ticker.update_timestamp(timestamp_from_ms(message.get("ts", UNSET)))
         if ticker.has_changed:
-            yield ticker.snapshot(local_timestamp)
+            yield ticker.to_message(local_timestamp)
 
 
 _V5_FIELDS = (
@@ -204,30 +208,30 @@ class BybitV5OptionSummaryMapper(BybitMapper):
         option = message["data"]
         _, expiration, strike, kind, *_ = option["symbol"].split("-")
         yield OptionSummary(
-            option["symbol"],
-            self.exchange,
-            "put" if kind == "P" else "call",
-            to_number(strike),
-            timestamp_from_expiration(expiration),
-            nonzero_number(option.get("bidPrice")),
-            nonzero_number(option.get("bidSize")),
-            nonzero_number(option.get("bidIv")),
-            nonzero_number(option.get("askPrice")),
-            nonzero_number(option.get("askSize")),
-            nonzero_number(option.get("askIv")),
-            nonzero_number(option.get("lastPrice")),
-            nonzero_number(option.get("openInterest")),
-            nonzero_number(option.get("markPrice")),
-            nonzero_number(option.get("markPriceIv")),
-            nonzero_number(option.get("delta")),
-            nonzero_number(option.get("gamma")),
-            nonzero_number(option.get("vega")),
-            nonzero_number(option.get("theta")),
-            UNSET,
-            nonzero_number(option.get("underlyingPrice")),
-            "",
-            timestamp_from_ms(message.get("ts", UNSET)),
-            local_timestamp,
+            symbol=option["symbol"],
+            exchange=self.exchange,
+            option_type="put" if kind == "P" else "call",
+            strike_price=to_number(strike),
+            expiration_date=timestamp_from_expiration(expiration),
+            best_bid_price=nonzero_number(option.get("bidPrice")),
+            best_bid_amount=nonzero_number(option.get("bidSize")),
+            best_bid_iv=nonzero_number(option.get("bidIv")),
+            best_ask_price=nonzero_number(option.get("askPrice")),
+            best_ask_amount=nonzero_number(option.get("askSize")),
+            best_ask_iv=nonzero_number(option.get("askIv")),
+            last_price=nonzero_number(option.get("lastPrice")),
+            open_interest=nonzero_number(option.get("openInterest")),
+            mark_price=nonzero_number(option.get("markPrice")),
+            mark_iv=nonzero_number(option.get("markPriceIv")),
+            delta=nonzero_number(option.get("delta")),
+            gamma=nonzero_number(option.get("gamma")),
+            vega=nonzero_number(option.get("vega")),
+            theta=nonzero_number(option.get("theta")),
+            rho=UNSET,
+            underlying_price=nonzero_number(option.get("underlyingPrice")),
+            underlying_index="",
+            timestamp=timestamp_from_ms(message.get("ts", UNSET)),
+            local_timestamp=local_timestamp,
         )
 
 
@@ -283,17 +287,13 @@ class BybitBookChangeMapper(BybitMapper):
         yield BookChange(symbol, self.exchange, is_snapshot, bids, asks, _timestamp_from_either(message), local_timestamp)
 
 
-class BybitDerivativeTickerMapper(BybitMapper):
+class BybitDerivativeTickerMapper(BybitMapper, TickerMapper):
     channels = ("instrument_info",)
-
-    def __init__(self, exchange: str, realtime: bool = False) -> None:
-        super().__init__(exchange, realtime)
-        self._tickers = PendingTickers(exchange)
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[DerivativeTicker]:
         data = message["data"]
         info = data if "symbol" in data else data["update"][0]
-        ticker = self._tickers[info.get("symbol", UNSET)]
+        ticker = self.tickers[info.get("symbol", UNSET)]
         for update, spellings in _FIELDS:
             for name, divisor in spellings:
                 if name in info:
@@ -309,7 +309,7 @@ class BybitDerivativeTickerMapper(BybitMapper):
         else:
             ticker.update_timestamp(timestamp_from_text(info.get("updated_at", UNSET)))
         if ticker.has_changed:
-            yield ticker.snapshot(local_timestamp)
+            yield ticker.to_message(local_timestamp)
 
 
 # Each field in all its spellings, the first of which counts, and what it is to be divided by; None: as it is.
@@ -395,14 +395,14 @@ class BybitSpotBookTickerMapper(BybitSpotMapper):
     def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
         data = message["data"]
         yield BookTicker(
-            message["params"].get("symbol", UNSET),
-            self.exchange,
-            to_number(data["askQty"]) if "askQty" in data else UNSET,
-            to_number(data["askPrice"]) if "askPrice" in data else UNSET,
-            to_number(data["bidPrice"]) if "bidPrice" in data else UNSET,
-            to_number(data["bidQty"]) if "bidQty" in data else UNSET,
-            timestamp_from_ms(data.get("time", UNSET)),
-            local_timestamp,
+            symbol=message["params"].get("symbol", UNSET),
+            exchange=self.exchange,
+            ask_amount=to_number(data["askQty"]) if "askQty" in data else UNSET,
+            ask_price=to_number(data["askPrice"]) if "askPrice" in data else UNSET,
+            bid_price=to_number(data["bidPrice"]) if "bidPrice" in data else UNSET,
+            bid_amount=to_number(data["bidQty"]) if "bidQty" in data else UNSET,
+            timestamp=timestamp_from_ms(data.get("time", UNSET)),
+            local_timestamp=local_timestamp,
         )
 
 

@@ -106,14 +106,14 @@ class CoinbaseBookTickerMapper(Mapper):
     def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
         timestamp = timestamp_from_text(message["time"], micros=True) if "time" in message else local_timestamp
         yield BookTicker(
-            message.get("product_id", UNSET),
-            self.exchange,
-            _number_if_there(message, "best_ask_size"),
-            _number_if_there(message, "best_ask"),
-            _number_if_there(message, "best_bid"),
-            _number_if_there(message, "best_bid_size"),
-            local_timestamp if _is_before_1970(timestamp) else timestamp,
-            local_timestamp,
+            symbol=message.get("product_id", UNSET),
+            exchange=self.exchange,
+            ask_amount=_number_if_there(message, "best_ask_size"),
+            ask_price=_number_if_there(message, "best_ask"),
+            bid_price=_number_if_there(message, "best_bid"),
+            bid_amount=_number_if_there(message, "best_bid_size"),
+            timestamp=local_timestamp if _is_before_1970(timestamp) else timestamp,
+            local_timestamp=local_timestamp,
         )
 
 

@@ -15,11 +15,23 @@ from ._exchange import Exchange, Version
 from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, portions, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import nonzero_number, timestamp_from_expiration, timestamp_from_ms, to_number, verbatim
-from ._state import PendingTickers
+from ._spelling import Spelling
+from ._ticker import TickerMapper
+
+
+def spell_instrument(symbol: str) -> str:
+    """In upper case, but for the decimal point of a strike, which is a small d: MATIC_USDC-9MAR24-1d02-C."""
+    parts = symbol.split("-")
+    if symbol.endswith(("-C", "-P")) and len(parts) > 2 and "D" in parts[2].upper():
+        parts[2] = parts[2].replace("D", "d", 1)
+        return "-".join(parts)
+    return symbol.upper()
 
 
 class DeribitMapper(Mapper):
     """What all of Deribit's mappers share: channels by the start of their name, and how symbols are spelled."""
+
+    spelling = Spelling(spell_instrument)
 
     def accepts(self, message: Json) -> bool:
         # All but a few have both, and looking for them first takes twice as long.
@@ -27,14 +39,6 @@ class DeribitMapper(Mapper):
             return bool(message["params"]["channel"].startswith(self.channels))
         except (KeyError, TypeError, AttributeError):
             return False
-
-    def spell_symbol(self, symbol: str) -> str:
-        # The decimal point of a strike is a small d: MATIC_USDC-9MAR24-1d02-C.
-        parts = symbol.split("-")
-        if symbol.endswith(("-C", "-P")) and len(parts) > 2 and "D" in parts[2].upper():
-            parts[2] = parts[2].replace("D", "d", 1)
-            return "-".join(parts)
-        return symbol.upper()
 
 
 class DeribitTradeMapper(DeribitMapper):
@@ -80,12 +84,8 @@ def _levels(changes: Sequence[Sequence[Any]]) -> list[BookLevel]:
     return [BookLevel(verbatim(price), 0 if action == "delete" else verbatim(amount)) for action, price, amount in changes]
 
 
-class DeribitDerivativeTickerMapper(DeribitMapper):
+class DeribitDerivativeTickerMapper(DeribitMapper, TickerMapper):
     channels = ("ticker",)
-
-    def __init__(self, exchange: str, realtime: bool = False) -> None:
-        super().__init__(exchange, realtime)
-        self._tickers = PendingTickers(exchange)
 
     def accepts(self, message: Json) -> bool:
         if not super().accepts(message):
@@ -95,7 +95,7 @@ class DeribitDerivativeTickerMapper(DeribitMapper):
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[DerivativeTicker]:
         data = message["params"]["data"]
-        ticker = self._tickers[data["instrument_name"]]
+        ticker = self.tickers[data["instrument_name"]]
         ticker.update_funding_rate(verbatim(data.get("current_funding")))
         ticker.update_index_price(verbatim(data.get("index_price")))
         ticker.update_mark_price(verbatim(data.get("mark_price")))
@@ -103,7 +103,7 @@ class DeribitDerivativeTickerMapper(DeribitMapper):
         ticker.update_last_price(verbatim(data.get("last_price")))
         ticker.update_timestamp(timestamp_from_ms(data.get("timestamp", UNSET)))
         if ticker.has_changed:
-            yield ticker.snapshot(local_timestamp)
+            yield ticker.to_message(local_timestamp)
 
 
 class DeribitLiquidationMapper(DeribitMapper):
@@ -142,30 +142,30 @@ class DeribitOptionSummaryMapper(DeribitMapper):
         _, expiration, strike, kind, *_ = name.split("-")
         greeks = option["greeks"]
         yield OptionSummary(
-            name.upper(),
-            self.exchange,
-            "put" if kind == "P" else "call",
-            to_number(strike.replace("d", ".", 1)),
-            timestamp_from_expiration(expiration),
-            nonzero_number(option.get("best_bid_price")),
-            nonzero_number(option.get("best_bid_amount")),
-            nonzero_number(option.get("bid_iv")),
-            nonzero_number(option.get("best_ask_price")),
-            nonzero_number(option.get("best_ask_amount")),
-            nonzero_number(option.get("ask_iv")),
-            nonzero_number(option.get("last_price")),
-            verbatim(option.get("open_interest", UNSET)),
-            verbatim(option.get("mark_price", UNSET)),
-            verbatim(option.get("mark_iv", UNSET)),
-            verbatim(greeks.get("delta", UNSET)),
-            verbatim(greeks.get("gamma", UNSET)),
-            verbatim(greeks.get("vega", UNSET)),
-            verbatim(greeks.get("theta", UNSET)),
-            verbatim(greeks.get("rho", UNSET)),
-            verbatim(option.get("underlying_price", UNSET)),
-            option.get("underlying_index", UNSET),
-            timestamp_from_ms(option.get("timestamp", UNSET)),
-            local_timestamp,
+            symbol=name.upper(),
+            exchange=self.exchange,
+            option_type="put" if kind == "P" else "call",
+            strike_price=to_number(strike.replace("d", ".", 1)),
+            expiration_date=timestamp_from_expiration(expiration),
+            best_bid_price=nonzero_number(option.get("best_bid_price")),
+            best_bid_amount=nonzero_number(option.get("best_bid_amount")),
+            best_bid_iv=nonzero_number(option.get("bid_iv")),
+            best_ask_price=nonzero_number(option.get("best_ask_price")),
+            best_ask_amount=nonzero_number(option.get("best_ask_amount")),
+            best_ask_iv=nonzero_number(option.get("ask_iv")),
+            last_price=nonzero_number(option.get("last_price")),
+            open_interest=verbatim(option.get("open_interest", UNSET)),
+            mark_price=verbatim(option.get("mark_price", UNSET)),
+            mark_iv=verbatim(option.get("mark_iv", UNSET)),
+            delta=verbatim(greeks.get("delta", UNSET)),
+            gamma=verbatim(greeks.get("gamma", UNSET)),
+            vega=verbatim(greeks.get("vega", UNSET)),
+            theta=verbatim(greeks.get("theta", UNSET)),
+            rho=verbatim(greeks.get("rho", UNSET)),
+            underlying_price=verbatim(option.get("underlying_price", UNSET)),
+            underlying_index=option.get("underlying_index", UNSET),
+            timestamp=timestamp_from_ms(option.get("timestamp", UNSET)),
+            local_timestamp=local_timestamp,
         )
 
 
@@ -175,14 +175,14 @@ class DeribitBookTickerMapper(DeribitMapper):
     def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
         data = message["params"]["data"]
         yield BookTicker(
-            data["instrument_name"].upper(),
-            self.exchange,
-            nonzero_number(data.get("best_ask_amount")),
-            nonzero_number(data.get("best_ask_price")),
-            nonzero_number(data.get("best_bid_price")),
-            nonzero_number(data.get("best_bid_amount")),
-            timestamp_from_ms(data.get("timestamp", UNSET)),
-            local_timestamp,
+            symbol=data["instrument_name"].upper(),
+            exchange=self.exchange,
+            ask_amount=nonzero_number(data.get("best_ask_amount")),
+            ask_price=nonzero_number(data.get("best_ask_price")),
+            bid_price=nonzero_number(data.get("best_bid_price")),
+            bid_amount=nonzero_number(data.get("best_bid_amount")),
+            timestamp=timestamp_from_ms(data.get("timestamp", UNSET)),
+            local_timestamp=local_timestamp,
         )
 
 

@@ -22,13 +22,13 @@ from ._exchange import Exchange, Version
 from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, portions, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import levels, nonzero_number, text_of, timestamp_from_seconds, timestamp_from_text, to_number, verbatim
+from ._spelling import AS_TYPED
 
 
 class KrakenMapper(Mapper):
     """What both generations share: symbols in their own case."""
 
-    def spell_symbol(self, symbol: str) -> str:
-        return symbol
+    spelling = AS_TYPED
 
 
 class KrakenV1Mapper(KrakenMapper):
@@ -90,14 +90,14 @@ class KrakenV1BookTickerMapper(KrakenV1Mapper):
         seconds = to_number(time)
         if seconds != 0:  # of a market that never had an order
             yield BookTicker(
-                message[3],
-                self.exchange,
-                nonzero_number(ask_amount),
-                nonzero_number(ask),
-                nonzero_number(bid),
-                nonzero_number(bid_amount),
-                timestamp_from_seconds(seconds),
-                local_timestamp,
+                symbol=message[3],
+                exchange=self.exchange,
+                ask_amount=nonzero_number(ask_amount),
+                ask_price=nonzero_number(ask),
+                bid_price=nonzero_number(bid),
+                bid_amount=nonzero_number(bid_amount),
+                timestamp=timestamp_from_seconds(seconds),
+                local_timestamp=local_timestamp,
             )
 
 
@@ -152,14 +152,14 @@ class KrakenV2BookTickerMapper(KrakenV2Mapper):
             timestamp = timestamp_from_text(ticker.get("timestamp", UNSET), micros=True)
             if timestamp is None or not timestamp.startswith("1970-01-01T00:00:00.000"):  # of a market that never had an order
                 yield BookTicker(
-                    ticker.get("symbol", UNSET),
-                    self.exchange,
-                    nonzero_number(ticker.get("ask_qty")),
-                    nonzero_number(ticker.get("ask")),
-                    nonzero_number(ticker.get("bid")),
-                    nonzero_number(ticker.get("bid_qty")),
-                    timestamp,
-                    local_timestamp,
+                    symbol=ticker.get("symbol", UNSET),
+                    exchange=self.exchange,
+                    ask_amount=nonzero_number(ticker.get("ask_qty")),
+                    ask_price=nonzero_number(ticker.get("ask")),
+                    bid_price=nonzero_number(ticker.get("bid")),
+                    bid_amount=nonzero_number(ticker.get("bid_qty")),
+                    timestamp=timestamp,
+                    local_timestamp=local_timestamp,
                 )
 
 

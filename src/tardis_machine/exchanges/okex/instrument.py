@@ -6,7 +6,6 @@ Invariant: names come back with every message, so what they say is worked out on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
@@ -30,13 +29,11 @@ def index_of(instrument: str) -> str:
     return family_of(instrument).partition("_")[0]
 
 
-def checked(instruments: Iterable[str]) -> list[str]:
-    """The instruments, unless one has no quote currency and so no index."""
-    names = list(instruments)
-    for name in names:
-        if "-" not in name:
-            raise OptionsError(f"symbols: got {name!r}, takes an instrument of OKX such as BTC-USDT-SWAP", "symbols")
-    return names
+def spell_instrument(symbol: str) -> str:
+    """A symbol that a user typed, in upper case; OptionsError where it has no quote currency, and so no index."""
+    if "-" not in symbol:
+        raise OptionsError(f"symbols: got {symbol!r}, takes an instrument of OKX such as BTC-USDT-SWAP", "symbols")
+    return symbol.upper()
 
 
 @lru_cache(_KNOWN)

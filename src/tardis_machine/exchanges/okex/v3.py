@@ -6,14 +6,14 @@ text, in 2019 some are numbers; times are ISO text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar
 
-from ...filters import Filter
 from ...messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
 from .._mapper import Json, Mapper
 from .._parsing import levels, nonzero_number, timestamp_from_text, to_number
-from .._state import PendingTickers
+from .._spelling import Spelling
+from .._ticker import TickerMapper
 from .instrument import option_terms
 
 _MARKETS = {"okex": "spot", "okex-futures": "futures", "okex-swap": "swap", "okex-options": "option"}
@@ -79,16 +79,12 @@ class OkexV3DepthMapper(OkexV3BookChangeMapper):
         return message.get("table") == self.channels[1]
 
 
-class OkexV3DerivativeTickerMapper(OkexV3Mapper):
+class OkexV3DerivativeTickerMapper(OkexV3Mapper, TickerMapper):
     tables: ClassVar[tuple[str, ...]] = ("ticker", "mark_price")
-
-    def __init__(self, exchange: str, realtime: bool = False) -> None:
-        super().__init__(exchange, realtime)
-        self._tickers = PendingTickers(exchange)
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[DerivativeTicker]:
         for data in message["data"]:
-            ticker = self._tickers[data.get("instrument_id", UNSET)]
+            ticker = self.tickers[data.get("instrument_id", UNSET)]
             if "funding_rate" in data:
                 ticker.update_funding_rate(to_number(data["funding_rate"]))
                 ticker.update_funding_timestamp(timestamp_from_text(data.get("funding_time", UNSET)))
@@ -105,7 +101,7 @@ class OkexV3DerivativeTickerMapper(OkexV3Mapper):
             if "timestamp" in data:
                 ticker.update_timestamp(timestamp_from_text(data["timestamp"]))
             if ticker.has_changed:
-                yield ticker.snapshot(local_timestamp)
+                yield ticker.to_message(local_timestamp)
 
 
 class OkexV3SwapTickerMapper(OkexV3DerivativeTickerMapper):
@@ -129,21 +125,20 @@ class OkexV3LiquidationMapper(OkexV3Mapper):
             )
 
 
+def _spell_index(symbol: str) -> str:
+    # What has no second part is no option; it is asked for all the same, as the cache of other clients holds it so.
+    return "-".join([*symbol.upper().split("-"), "undefined"][:2])
+
+
 class OkexV3OptionSummaryMapper(Mapper):
     """A summary holds everything but the price of the underlying, which is that of the index."""
 
     channels = ("option/summary", "index/ticker")
+    spellings: ClassVar = {"index/ticker": Spelling(_spell_index)}
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         self._index_prices: dict[str, float] = {}
-
-    def filters(self, symbols: Sequence[str] | None) -> list[Filter]:
-        summaries, indexes = super().filters(symbols)
-        if isinstance(summaries.symbols, list):
-            # What has no second part is no option; it is asked for all the same, as the cache of other clients holds it so.
-            indexes = Filter(indexes.channel, ["-".join([*symbol.split("-"), "undefined"][:2]) for symbol in summaries.symbols])
-        return [summaries, indexes]
 
     def accepts(self, message: Json) -> bool:
         return message.get("table") in self.channels
@@ -159,30 +154,30 @@ class OkexV3OptionSummaryMapper(Mapper):
             name, underlying = option["instrument_id"], option.get("underlying", UNSET)
             kind, strike, expiration = option_terms(name)
             yield OptionSummary(
-                name,
-                self.exchange,
-                kind,
-                strike,
-                expiration,
-                nonzero_number(option.get("best_bid")),
-                nonzero_number(option.get("best_bid_size")),
-                nonzero_number(option.get("bid_vol")),
-                nonzero_number(option.get("best_ask")),
-                nonzero_number(option.get("best_ask_size")),
-                nonzero_number(option.get("ask_vol")),
-                nonzero_number(option.get("last")),
-                nonzero_number(option.get("open_interest")),
-                nonzero_number(option.get("mark_price")),
-                nonzero_number(option.get("mark_vol")),
-                nonzero_number(option.get("delta")),
-                nonzero_number(option.get("gamma")),
-                nonzero_number(option.get("vega")),
-                nonzero_number(option.get("theta")),
-                UNSET,
-                self._index_prices.get(underlying, UNSET),
-                underlying,
-                timestamp_from_text(option.get("timestamp", UNSET)),
-                local_timestamp,
+                symbol=name,
+                exchange=self.exchange,
+                option_type=kind,
+                strike_price=strike,
+                expiration_date=expiration,
+                best_bid_price=nonzero_number(option.get("best_bid")),
+                best_bid_amount=nonzero_number(option.get("best_bid_size")),
+                best_bid_iv=nonzero_number(option.get("bid_vol")),
+                best_ask_price=nonzero_number(option.get("best_ask")),
+                best_ask_amount=nonzero_number(option.get("best_ask_size")),
+                best_ask_iv=nonzero_number(option.get("ask_vol")),
+                last_price=nonzero_number(option.get("last")),
+                open_interest=nonzero_number(option.get("open_interest")),
+                mark_price=nonzero_number(option.get("mark_price")),
+                mark_iv=nonzero_number(option.get("mark_vol")),
+                delta=nonzero_number(option.get("delta")),
+                gamma=nonzero_number(option.get("gamma")),
+                vega=nonzero_number(option.get("vega")),
+                theta=nonzero_number(option.get("theta")),
+                rho=UNSET,
+                underlying_price=self._index_prices.get(underlying, UNSET),
+                underlying_index=underlying,
+                timestamp=timestamp_from_text(option.get("timestamp", UNSET)),
+                local_timestamp=local_timestamp,
             )
 
 
@@ -192,12 +187,12 @@ class OkexV3BookTickerMapper(OkexV3Mapper):
     def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
         for ticker in message["data"]:
             yield BookTicker(
-                ticker.get("instrument_id", UNSET),
-                self.exchange,
-                nonzero_number(ticker.get("best_ask_size")),
-                nonzero_number(ticker.get("best_ask")),
-                nonzero_number(ticker.get("best_bid")),
-                nonzero_number(ticker.get("best_bid_size")),
-                timestamp_from_text(ticker.get("timestamp", UNSET)),
-                local_timestamp,
+                symbol=ticker.get("instrument_id", UNSET),
+                exchange=self.exchange,
+                ask_amount=nonzero_number(ticker.get("best_ask_size")),
+                ask_price=nonzero_number(ticker.get("best_ask")),
+                bid_price=nonzero_number(ticker.get("best_bid")),
+                bid_amount=nonzero_number(ticker.get("best_bid_size")),
+                timestamp=timestamp_from_text(ticker.get("timestamp", UNSET)),
+                local_timestamp=local_timestamp,
             )

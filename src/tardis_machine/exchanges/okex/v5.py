@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
-from ...filters import Filter
 from ...messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
 from .._mapper import Json, Mapper
 from .._parsing import levels, nonzero_number, timestamp_from_ms, to_number
-from .._state import PendingTicker, PendingTickers
-from .instrument import checked, family_of, index_of, option_terms
+from .._spelling import Spelling
+from .._ticker import PendingTicker, TickerMapper
+from .instrument import family_of, index_of, option_terms, spell_instrument
 
 EPOCH = "1970-01-01T00:00:00.000Z"
 
@@ -92,24 +92,17 @@ _PRICES: dict[str, tuple[str, Callable[[PendingTicker, Any], None]]] = {
 }
 
 
-class OkexV5DerivativeTickerMapper(OkexV5Mapper):
-    channels = ("tickers", "open-interest", "mark-price", "index-tickers", "funding-rate")
+def _spell_index(symbol: str) -> str:
+    return index_of(spell_instrument(symbol))
 
-    def __init__(self, exchange: str, realtime: bool = False) -> None:
-        super().__init__(exchange, realtime)
-        self._tickers = PendingTickers(exchange)
-        self._index_prices: dict[str, float] = {}
+
+class OkexV5DerivativeTickerMapper(OkexV5Mapper, TickerMapper):
+    channels = ("tickers", "open-interest", "mark-price", "index-tickers", "funding-rate")
+    spellings: ClassVar = {"index-tickers": Spelling(_spell_index)}
 
     def index_of(self, instrument: str) -> str:
         """The index that an instrument follows."""
         return index_of(instrument)
-
-    def filters(self, symbols: Sequence[str] | None) -> list[Filter]:
-        filters = super().filters(symbols)
-        if symbols is not None:
-            indexes = [self.index_of(self.spell_symbol(symbol)) for symbol in checked(symbols)]
-            filters[3] = Filter("index-tickers", indexes)
-        return filters
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[DerivativeTicker]:
         channel = message["arg"]["channel"]
@@ -117,12 +110,12 @@ class OkexV5DerivativeTickerMapper(OkexV5Mapper):
             for index in message["data"]:
                 price = to_number(index.get("idxPx", UNSET))
                 if price > 0:
-                    self._index_prices[index.get("instId", UNSET)] = price
+                    self.index_prices[index.get("instId", UNSET)] = price
             return
         for data in message["data"]:
             symbol = data["instId"]
-            ticker = self._tickers[symbol]
-            ticker.update_index_price(self._index_prices.get(self.index_of(symbol)))
+            ticker = self.tickers[symbol]
+            ticker.update_index_price(self.index_prices.get(self.index_of(symbol)))
             if channel == "funding-rate":
                 _update_funding(ticker, data)
             else:
@@ -132,7 +125,7 @@ class OkexV5DerivativeTickerMapper(OkexV5Mapper):
                     update(ticker, value)
                     ticker.update_timestamp(timestamp_of(data))
             if ticker.has_changed:
-                yield ticker.snapshot(local_timestamp)
+                yield ticker.to_message(local_timestamp)
 
 
 def _update_funding(ticker: PendingTicker, data: Json) -> None:
@@ -146,12 +139,22 @@ def _update_funding(ticker: PendingTicker, data: Json) -> None:
         ticker.update_timestamp(timestamp_of(data))
 
 
+def _usd_index_of(instrument: str) -> str:
+    index = index_of(instrument)
+    return f"{index[:-5]}-USD" if index.endswith("-USDC") else index
+
+
+def _spell_usd_index(symbol: str) -> str:
+    return _usd_index_of(spell_instrument(symbol))
+
+
 class OkexV5UsdIndexTickerMapper(OkexV5DerivativeTickerMapper):
     """Until 2023-04-10 08:40 contracts in USDC followed the index in USD."""
 
+    spellings: ClassVar = {"index-tickers": Spelling(_spell_usd_index)}
+
     def index_of(self, instrument: str) -> str:
-        index = index_of(instrument)
-        return f"{index[:-5]}-USD" if index.endswith("-USDC") else index
+        return _usd_index_of(instrument)
 
 
 class OkexV5LiquidationMapper(OkexV5Mapper):
@@ -189,10 +192,18 @@ class OkexV5LiquidationMapper(OkexV5Mapper):
         )
 
 
+def _spell_family(symbol: str) -> str:
+    return family_of(spell_instrument(symbol))
+
+
 class OkexV5OptionSummaryMapper(OkexV5Mapper):
     """A summary has the greeks; prices are of tickers, marks, open interest and the index before it."""
 
     channels = ("opt-summary", "index-tickers", "tickers", "open-interest", "mark-price")
+    spellings: ClassVar = {
+        "opt-summary": Spelling(_spell_family, unique=True),
+        "index-tickers": Spelling(_spell_index, unique=True),
+    }
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
@@ -201,14 +212,6 @@ class OkexV5OptionSummaryMapper(OkexV5Mapper):
         self._open_interests: dict[str, float] = {}
         self._mark_prices: dict[str, float] = {}
         self._tickers: dict[str, Json] = {}
-
-    def filters(self, symbols: Sequence[str] | None) -> list[Filter]:
-        filters = super().filters(symbols)
-        if symbols is not None:
-            options = [self.spell_symbol(symbol) for symbol in checked(symbols)]
-            filters[0] = Filter("opt-summary", list(dict.fromkeys(map(family_of, options))))
-            filters[1] = Filter("index-tickers", list(dict.fromkeys(map(index_of, options))))
-        return filters
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[OptionSummary]:
         channel, data = message["arg"]["channel"], message["data"]
@@ -230,30 +233,30 @@ class OkexV5OptionSummaryMapper(OkexV5Mapper):
         kind, strike, expiration = option_terms(name)
         ticker = self._tickers.get(name, {})
         return OptionSummary(
-            name,
-            self.exchange,
-            kind,
-            strike,
-            expiration,
-            nonzero_number(ticker.get("bidPx")),
-            nonzero_number(ticker.get("bidSz")),
-            nonzero_number(option.get("bidVol")),
-            nonzero_number(ticker.get("askPx")),
-            nonzero_number(ticker.get("askSz")),
-            nonzero_number(option.get("askVol")),
-            nonzero_number(ticker.get("last")),
-            self._open_interests.get(name, UNSET),
-            self._mark_prices.get(name, UNSET),
-            nonzero_number(option.get("markVol")),
-            nonzero_number(option.get("delta")),
-            nonzero_number(option.get("gamma")),
-            nonzero_number(option.get("vega")),
-            nonzero_number(option.get("theta")),
-            UNSET,
-            self._index_prices.get(underlying, UNSET),
-            underlying,
-            timestamp_of(option),
-            local_timestamp,
+            symbol=name,
+            exchange=self.exchange,
+            option_type=kind,
+            strike_price=strike,
+            expiration_date=expiration,
+            best_bid_price=nonzero_number(ticker.get("bidPx")),
+            best_bid_amount=nonzero_number(ticker.get("bidSz")),
+            best_bid_iv=nonzero_number(option.get("bidVol")),
+            best_ask_price=nonzero_number(ticker.get("askPx")),
+            best_ask_amount=nonzero_number(ticker.get("askSz")),
+            best_ask_iv=nonzero_number(option.get("askVol")),
+            last_price=nonzero_number(ticker.get("last")),
+            open_interest=self._open_interests.get(name, UNSET),
+            mark_price=self._mark_prices.get(name, UNSET),
+            mark_iv=nonzero_number(option.get("markVol")),
+            delta=nonzero_number(option.get("delta")),
+            gamma=nonzero_number(option.get("gamma")),
+            vega=nonzero_number(option.get("vega")),
+            theta=nonzero_number(option.get("theta")),
+            rho=UNSET,
+            underlying_price=self._index_prices.get(underlying, UNSET),
+            underlying_index=underlying,
+            timestamp=timestamp_of(option),
+            local_timestamp=local_timestamp,
         )
 
 
@@ -270,14 +273,14 @@ class OkexV5BookTickerMapper(OkexV5Mapper):
     def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
         for ticker in message["data"]:
             yield BookTicker(
-                ticker.get("instId", UNSET),
-                self.exchange,
-                nonzero_number(ticker.get("askSz")),
-                nonzero_number(ticker.get("askPx")),
-                nonzero_number(ticker.get("bidPx")),
-                nonzero_number(ticker.get("bidSz")),
-                timestamp_of(ticker),
-                local_timestamp,
+                symbol=ticker.get("instId", UNSET),
+                exchange=self.exchange,
+                ask_amount=nonzero_number(ticker.get("askSz")),
+                ask_price=nonzero_number(ticker.get("askPx")),
+                bid_price=nonzero_number(ticker.get("bidPx")),
+                bid_amount=nonzero_number(ticker.get("bidSz")),
+                timestamp=timestamp_of(ticker),
+                local_timestamp=local_timestamp,
             )
 
 
@@ -300,4 +303,13 @@ def to_book_ticker(symbol: str, exchange: str, book: Json, timestamp: str | None
         bid_price, bid_amount = to_number(bids[0][0]), to_number(bids[0][1])
     if asks and asks[0]:
         ask_price, ask_amount = to_number(asks[0][0]), to_number(asks[0][1])
-    return BookTicker(symbol, exchange, ask_amount, ask_price, bid_price, bid_amount, timestamp, local_timestamp)
+    return BookTicker(
+        symbol=symbol,
+        exchange=exchange,
+        ask_amount=ask_amount,
+        ask_price=ask_price,
+        bid_price=bid_price,
+        bid_amount=bid_amount,
+        timestamp=timestamp,
+        local_timestamp=local_timestamp,
+    )

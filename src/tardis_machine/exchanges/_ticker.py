@@ -1,6 +1,6 @@
-"""State that mappers of several exchanges keep: what is known of each derivative.
+"""Derivative tickers: what is known of each derivative, put together from messages that tell a few fields each.
 
-Invariant: a ticker is due only after a field changed, keeps what it was told before, and its timestamp never moves backwards.
+Invariant: a ticker is emitted only after a field changed, keeps what it was told before, and its timestamp never moves backwards.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from copy import copy
 from typing import Any
 
 from ..messages import UNSET, DerivativeTicker, parse_timestamp_us
+from ._mapper import Mapper
 
-__all__ = ["PendingTicker", "PendingTickers"]
+__all__ = ["PendingTicker", "PendingTickers", "TickerMapper"]
 
 
 def _updater(field: str) -> Callable[[PendingTicker, Any], None]:
@@ -26,14 +27,26 @@ def _updater(field: str) -> Callable[[PendingTicker, Any], None]:
 
 
 class PendingTicker:
-    """One derivative, told field by field; when `has_changed`, its mapper emits a `snapshot`."""
+    """The next ticker of one derivative, told field by field; when `has_changed`, its mapper emits it with `to_message`."""
 
     __slots__ = ("_ticker", "has_changed")
 
     def __init__(self, symbol: str, exchange: str) -> None:
-        # Its two clocks are unknown until told, which no ticker that leaves here is.
+        # `to_message` sets both clocks where no message has told them.
         unset: Any = UNSET
-        self._ticker = DerivativeTicker(symbol, exchange, unset, unset, unset, unset, unset, unset, unset, unset, unset)
+        self._ticker = DerivativeTicker(
+            symbol=symbol,
+            exchange=exchange,
+            last_price=UNSET,
+            open_interest=UNSET,
+            funding_rate=UNSET,
+            funding_timestamp=UNSET,
+            predicted_funding_rate=UNSET,
+            index_price=UNSET,
+            mark_price=UNSET,
+            timestamp=unset,
+            local_timestamp=unset,
+        )
         self.has_changed = False
 
     update_last_price = _updater("last_price")
@@ -63,8 +76,8 @@ class PendingTicker:
         if known is UNSET or (known is not None and timestamp is not None and _clock(known) <= _clock(timestamp)):
             self._ticker.timestamp = timestamp
 
-    def snapshot(self, local_timestamp: str) -> DerivativeTicker:
-        """All that is known, as of now; from here on `has_changed` tells of later changes."""
+    def to_message(self, local_timestamp: str) -> DerivativeTicker:
+        """All that is known now; from here on `has_changed` tells of later changes."""
         self.has_changed = False
         ticker = self._ticker
         ticker.local_timestamp = local_timestamp
@@ -84,6 +97,20 @@ class PendingTickers(dict[str, PendingTicker]):
     def __missing__(self, symbol: str) -> PendingTicker:
         ticker = self[symbol] = PendingTicker(symbol, self.exchange)
         return ticker
+
+
+class TickerMapper(Mapper):
+    """A mapper that puts derivative tickers together.
+
+    `map` tells `self.tickers[symbol]` what a message says, and emits it if it `has_changed`. What is told without being emitted
+    comes out with the next message of that symbol.
+    """
+
+    def __init__(self, exchange: str, realtime: bool = False) -> None:
+        super().__init__(exchange, realtime)
+        self.tickers = PendingTickers(exchange)
+        # By index, where an index has messages of its own: told with the next message of each derivative that follows it.
+        self.index_prices: dict[str, float] = {}
 
 
 def _clock(timestamp: str) -> Any:
