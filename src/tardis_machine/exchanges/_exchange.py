@@ -6,16 +6,13 @@ it on, the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from ..filters import Filter
 from ..messages import parse_timestamp_us
 from ._feed import Live
 from ._mapper import DATA_TYPES, DataType, Json, Mapper, MapperFactory
-
-Decoder = Callable[[bytes], Json]
-"""Raw recorded bytes to the message that mappers see."""
 
 SubscriptionReader = Callable[[Json, int], Sequence[Filter] | None]
 """(a client's frame, date of the replay in us) to the filters it asks for; None when it is no subscription."""
@@ -39,9 +36,6 @@ class Exchange:
     mappers: Mapping[str, Sequence[Version]]
     """Versions of each mapper, oldest first, the last without an end."""
     subscriptions: SubscriptionReader
-    decode: Decoder | None = None
-    """None: plain JSON."""
-    details: Mapping[str, str] = field(default_factory=dict)
     live: Live | None = None
     """None: it has no live data (any more)."""
 
@@ -56,11 +50,47 @@ def _end_us(version: Version) -> int | None:
 
 
 def validate(exchange: Exchange) -> None:
-    """Refuses an exchange whose versions are not in order, or end."""
+    """Refuses an exchange that is declared wrongly: the ValueError names it, the field, and all that is wrong."""
+    problems = [*_channel_problems(exchange), *_mapper_problems(exchange)]
+    if problems:
+        raise ValueError("; ".join(f"{exchange.name}: {problem}" for problem in problems))
+
+
+def _channel_problems(exchange: Exchange) -> Iterator[str]:
+    for channel in sorted({channel for channel in exchange.channels if exchange.channels.count(channel) > 1}):
+        yield f"channels has {channel!r} more than once"
+
+
+def _mapper_problems(exchange: Exchange) -> Iterator[str]:
     for data_type, versions in exchange.mappers.items():
-        ends = [_end_us(version) for version in versions]
-        if not ends or ends[-1] is not None or None in ends[:-1] or ends[:-1] != sorted(set(ends[:-1])):  # type: ignore[type-var]
-            raise ValueError(f"{exchange.name} {data_type}: versions must end in order, and the last must not end")
+        field = f"mappers[{data_type!r}]"
+        if data_type not in DATA_TYPES:
+            yield f"{field} is of no data type; there are {', '.join(DATA_TYPES)}"
+        yield from (f"{field} {problem}" for problem in _version_problems(versions))
+        for mapper in [version.factory(exchange.name, False) for version in versions]:
+            reader = f"{field} has {type(mapper).__name__}, which"
+            for channel in mapper.channels:
+                if channel not in exchange.channels:
+                    yield f"{reader} reads {channel!r}, and that is not in channels"
+            for channel in mapper.spellings:
+                if channel not in mapper.channels:
+                    yield f"{reader} has a spelling for {channel!r}, and does not read that"
+
+
+def _version_problems(versions: Sequence[Version]) -> Iterator[str]:
+    if not versions:
+        yield "has no version"
+        return
+    if versions[-1].until is not None:
+        yield f"ends on {versions[-1].until}: the last version has no end"
+    ends: list[int] = []
+    for version in versions[:-1]:
+        try:
+            ends.append(parse_timestamp_us(version.until or ""))
+        except (ValueError, IndexError):
+            yield f"has a version until {version.until!r}; all but the last end on a date like 2021-12-23T00:00:00.000Z"
+    if ends != sorted(set(ends)):
+        yield "has versions out of order: each ends later than the one before it"
 
 
 def version_at(versions: Sequence[Version], at_us: int | None) -> Version:

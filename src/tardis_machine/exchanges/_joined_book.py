@@ -167,7 +167,7 @@ class JoinedBookMapper(Mapper):
             book.has_followed = True
         elif rules.is_chain and to_number(previous) != number:
             raise ValueError(f"the book is at {number}, and the update that ends with {last} follows {previous}")
-        if rules.moves_on:
+        if rules.moves_on or rules.is_chain:
             book.number = last
         return True
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import orjson
 
 from ..errors import NormalizeError, OptionsError
-from ..exchanges import Decoder, Json, Mapper, clock_of, clocks_of, exchange_named, feed_messages, join_lines, make_mappers
+from ..exchanges import Json, Mapper, clock_of, clocks_of, exchange_named, feed_messages, join_lines, make_mappers
 from ..filters import Filter, merge_filters
 from ..messages import Disconnect, Message, parse_timestamp_us
 
@@ -83,7 +83,7 @@ class Normalizer:
         clock = local_timestamp.decode()
         decoded = Decoded([local_timestamp], [clock[:26] + "Z" if len(clock) == _RECORDED_LENGTH else clock])
         try:
-            decoded.messages.append((self._exchange.decode or orjson.loads)(raw))
+            decoded.messages.append(orjson.loads(raw))
         except Exception as error:
             decoded.error = error
         return self.feed_decoded(decoded)
@@ -98,7 +98,7 @@ class Normalizer:
         else:
             last = None
         for start in range(0, len(lines), _LINES_DECODED):
-            self.feed_decoded(decode_lines(lines[start : start + _LINES_DECODED], self._exchange.decode), out)
+            self.feed_decoded(decode_lines(lines[start : start + _LINES_DECODED]), out)
         self._last = last or self._last
         return out
 
@@ -121,11 +121,10 @@ class Normalizer:
             return
         mappers = self._mappers if self._mappers is not None else self._reconnect(clock_of(lines[0]))
         self._last = clock_of(lines[-1])
-        decode = self._exchange.decode or orjson.loads
         for mapper in mappers:
             if mapper.has_state:
                 for line in mapper.skim(lines):
-                    message = decode(line[29:])
+                    message = orjson.loads(line[29:])
                     if mapper.accepts(message):
                         deque(mapper.map(message, clock_of(line)), maxlen=0)
 
@@ -167,10 +166,9 @@ class Normalizer:
         return self._mappers
 
 
-def decode_lines(lines: Sequence[bytes], decoder: Decoder | None = None) -> Decoded:
+def decode_lines(lines: Sequence[bytes]) -> Decoded:
     """Recorded lines, parsed."""
-    decode = decoder or orjson.loads
-    joined = join_lines(lines) if decoder is None else None
+    joined = join_lines(lines)
     clocks: Sequence[str | None] = clocks_of(lines) if joined is None else joined[0]
     try:
         if joined is not None:
@@ -178,12 +176,12 @@ def decode_lines(lines: Sequence[bytes], decoder: Decoder | None = None) -> Deco
             messages = orjson.loads(joined[1])
             if len(messages) == len(lines):
                 return Decoded(lines, clocks, messages)
-        return Decoded(lines, clocks, [decode(line[29:]) if line else None for line in lines])
+        return Decoded(lines, clocks, [orjson.loads(line[29:]) if line else None for line in lines])
     except Exception:
         decoded = Decoded(lines, clocks)
     try:
         for line in lines:
-            decoded.messages.append(decode(line[29:]) if line else None)
+            decoded.messages.append(orjson.loads(line[29:]) if line else None)
     except Exception as error:
         decoded.error = error
     return decoded

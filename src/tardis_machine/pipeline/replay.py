@@ -216,14 +216,13 @@ async def replay(
             "waitWhenDataNotYetAvailable": wait_when_data_not_yet_available,
         }
     )
-    decode = exchange_named(exchange).decode or orjson.loads
     steps = RawReplay(request)
     async with _client(api_url, api_key, cache_dir) as client:
         source = fetch_lines(client, request, steps.segments())
         async with aclosing(source):
             async for segment, lines in source:
                 if kept := steps.feed(segment, lines):
-                    yield [(str(line[:28], "ascii"), decode(line[29:])) if line else None for line in kept]
+                    yield [(str(line[:28], "ascii"), orjson.loads(line[29:])) if line else None for line in kept]
 
 
 async def _replay_one(

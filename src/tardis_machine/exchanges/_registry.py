@@ -1,0 +1,82 @@
+"""The registry of exchanges: which there are, and the module that each is in.
+
+Invariant: a module is imported, and what it declares is validated, only when one of its exchanges is asked for; names need no import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+from ..errors import OptionsError
+from ._exchange import Exchange, validate
+
+__all__ = ["EXCHANGES", "EXCHANGE_MODULES", "Registry", "exchange_named"]
+
+EXCHANGE_MODULES: Mapping[str, str] = {
+    "binance": "binance",
+    "binance-us": "binance",
+    "binance-jersey": "binance",
+    "binance-futures": "binance",
+    "binance-delivery": "binance",
+    "bitmex": "bitmex",
+    "bybit": "bybit",
+    "bybit-spot": "bybit",
+    "bybit-options": "bybit",
+    "coinbase": "coinbase",
+    "deribit": "deribit",
+    "kraken": "kraken",
+    "okex": "okex",
+    "okex-futures": "okex",
+    "okex-swap": "okex",
+    "okex-options": "okex",
+    "okex-spreads": "okex",
+}
+"""Name to module of this package; an exchange is added with one line here. A module has `EXCHANGES: tuple[Exchange, ...]`."""
+
+
+class Registry(Mapping[str, Exchange]):
+    """Exchanges by name, in the order of the table. Names are known at once; the exchange is loaded when it is looked up."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+        self._loaded: dict[str, Exchange] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __getitem__(self, name: str) -> Exchange:
+        if name not in self._loaded:
+            self._load(self._modules[name])
+        return self._loaded[name]
+
+    def _load(self, module: str) -> None:
+        declared: tuple[Exchange, ...] = import_module(f".{module}", __package__).EXCHANGES
+        for exchange in declared:
+            validate(exchange)
+        names = sorted(exchange.name for exchange in declared)
+        registered = sorted(name for name, place in self._modules.items() if place == module)
+        if names != registered:
+            raise ValueError(
+                f"the module {module} declares {', '.join(names)}, but the registry has {', '.join(registered)} for it"
+            )
+        self._loaded.update({exchange.name: exchange for exchange in declared})
+
+
+EXCHANGES = Registry(EXCHANGE_MODULES)
+"""Every exchange by name; to iterate over its values loads them all."""
+
+
+def exchange_named(name: object) -> Exchange:
+    """The exchange of that name; OptionsError where there is none, as the name is a user's."""
+    if isinstance(name, str) and name in EXCHANGES:
+        return EXCHANGES[name]
+    given = repr(name)
+    given = given if len(given) <= 80 else f"{given[:77]}..."
+    raise OptionsError(f"exchange: got {given}, takes one of {', '.join(sorted(EXCHANGES))}", "exchange")
