@@ -59,9 +59,9 @@ class JoinRules:
     ignores_gaps: bool = False
     """Whether a gap after the snapshot is no error in real time either."""
     is_chain: bool = False
-    """Whether each later update must name the one before it; if not, that is an error, also in history."""
+    """Whether each later update must name the change that the book is at; one that does not is an error, also in history."""
     moves_on: bool = False
-    """Whether updates count as held once a later one was emitted, not only if the snapshot holds them."""
+    """Whether an update takes the book on to its own number, so that those which end before it are dropped; a chain does so too."""
     same_by_number: bool = False
     """Whether two levels are the same if their prices are equal as numbers; otherwise they must be the same text."""
     keeps_zero: bool = False

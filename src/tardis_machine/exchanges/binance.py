@@ -214,18 +214,20 @@ class BinanceBookTickerMapper(BinanceMapper):
     channels = ("bookTicker",)
     endings = ("@bookTicker",)
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
+    def map(self, message: Json, local_timestamp: str) -> list[BookTicker]:
         ticker = message["data"]
-        yield BookTicker(
-            symbol=ticker.get("s", UNSET),
-            exchange=self.exchange,
-            ask_amount=to_number(ticker["A"]) if "A" in ticker else UNSET,
-            ask_price=to_number(ticker["a"]) if "a" in ticker else UNSET,
-            bid_price=to_number(ticker["b"]) if "b" in ticker else UNSET,
-            bid_amount=to_number(ticker["B"]) if "B" in ticker else UNSET,
-            timestamp=timestamp_from_us(ticker["E"]) if "E" in ticker else local_timestamp,
-            local_timestamp=local_timestamp,
-        )
+        return [
+            BookTicker(
+                symbol=ticker.get("s", UNSET),
+                exchange=self.exchange,
+                ask_amount=to_number(ticker["A"]) if "A" in ticker else UNSET,
+                ask_price=to_number(ticker["a"]) if "a" in ticker else UNSET,
+                bid_price=to_number(ticker["b"]) if "b" in ticker else UNSET,
+                bid_amount=to_number(ticker["B"]) if "B" in ticker else UNSET,
+                timestamp=timestamp_from_us(ticker["E"]) if "E" in ticker else local_timestamp,
+                local_timestamp=local_timestamp,
+            )
+        ]
 
 
 def read_subscription(message: Json, date_us: int) -> list[Filter] | None:

@@ -83,17 +83,19 @@ class BybitV5TradeMapper(BybitMapper):
 class BybitV5BookChangeMapper(BybitMapper):
     channels = ("orderbook.50",)
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+    def map(self, message: Json, local_timestamp: str) -> list[BookChange]:
         data = message["data"]
-        yield BookChange(
-            data.get("s", UNSET),
-            self.exchange,
-            message.get("type") == "snapshot",
-            levels(data["b"]),
-            levels(data["a"]),
-            timestamp_from_ms(message.get("ts", UNSET)),
-            local_timestamp,
-        )
+        return [
+            BookChange(
+                data.get("s", UNSET),
+                self.exchange,
+                message.get("type") == "snapshot",
+                levels(data["b"]),
+                levels(data["a"]),
+                timestamp_from_ms(message.get("ts", UNSET)),
+                local_timestamp,
+            )
+        ]
 
 
 class BybitV5OptionBookChangeMapper(BybitV5BookChangeMapper):
@@ -268,7 +270,7 @@ class BybitTradeMapper(BybitMapper):
 class BybitBookChangeMapper(BybitMapper):
     channels = ("orderBookL2_25",)
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+    def map(self, message: Json, local_timestamp: str) -> list[BookChange]:
         data, is_snapshot = message["data"], message.get("type") == "snapshot"
         if not is_snapshot:
             changes = [*data["delete"], *data["update"], *data["insert"]]
@@ -284,7 +286,7 @@ class BybitBookChangeMapper(BybitMapper):
                 amount = verbatim(level["size"]) if "size" in level else 0
                 (bids if side == "Buy" else asks).append(BookLevel(to_number(level.get("price", UNSET)), amount))
         symbol = message["topic"].rpartition(".")[2]
-        yield BookChange(symbol, self.exchange, is_snapshot, bids, asks, _timestamp_from_either(message), local_timestamp)
+        return [BookChange(symbol, self.exchange, is_snapshot, bids, asks, _timestamp_from_either(message), local_timestamp)]
 
 
 class BybitDerivativeTickerMapper(BybitMapper, TickerMapper):
@@ -357,18 +359,20 @@ class BybitSpotMapper(Mapper):
 class BybitSpotTradeMapper(BybitSpotMapper):
     channels = ("trade",)
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
+    def map(self, message: Json, local_timestamp: str) -> list[Trade]:
         trade = message["data"]
-        yield Trade(
-            message["params"].get("symbol", UNSET),
-            self.exchange,
-            trade.get("v", UNSET),
-            to_number(trade.get("p", UNSET)),
-            to_number(trade.get("q", UNSET)),
-            "buy" if trade.get("m") is True else "sell",
-            timestamp_from_ms(trade.get("t", UNSET)),
-            local_timestamp,
-        )
+        return [
+            Trade(
+                message["params"].get("symbol", UNSET),
+                self.exchange,
+                trade.get("v", UNSET),
+                to_number(trade.get("p", UNSET)),
+                to_number(trade.get("q", UNSET)),
+                "buy" if trade.get("m") is True else "sell",
+                timestamp_from_ms(trade.get("t", UNSET)),
+                local_timestamp,
+            )
+        ]
 
 
 class BybitSpotBookChangeMapper(BybitSpotMapper):
@@ -376,34 +380,38 @@ class BybitSpotBookChangeMapper(BybitSpotMapper):
 
     channels = ("depth",)
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+    def map(self, message: Json, local_timestamp: str) -> list[BookChange]:
         data = message["data"]
-        yield BookChange(
-            message["params"].get("symbol", UNSET),
-            self.exchange,
-            True,
-            levels(data["b"]),
-            levels(data["a"]),
-            timestamp_from_ms(data.get("t", UNSET)),
-            local_timestamp,
-        )
+        return [
+            BookChange(
+                message["params"].get("symbol", UNSET),
+                self.exchange,
+                True,
+                levels(data["b"]),
+                levels(data["a"]),
+                timestamp_from_ms(data.get("t", UNSET)),
+                local_timestamp,
+            )
+        ]
 
 
 class BybitSpotBookTickerMapper(BybitSpotMapper):
     channels = ("bookTicker",)
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
+    def map(self, message: Json, local_timestamp: str) -> list[BookTicker]:
         data = message["data"]
-        yield BookTicker(
-            symbol=message["params"].get("symbol", UNSET),
-            exchange=self.exchange,
-            ask_amount=to_number(data["askQty"]) if "askQty" in data else UNSET,
-            ask_price=to_number(data["askPrice"]) if "askPrice" in data else UNSET,
-            bid_price=to_number(data["bidPrice"]) if "bidPrice" in data else UNSET,
-            bid_amount=to_number(data["bidQty"]) if "bidQty" in data else UNSET,
-            timestamp=timestamp_from_ms(data.get("time", UNSET)),
-            local_timestamp=local_timestamp,
-        )
+        return [
+            BookTicker(
+                symbol=message["params"].get("symbol", UNSET),
+                exchange=self.exchange,
+                ask_amount=to_number(data["askQty"]) if "askQty" in data else UNSET,
+                ask_price=to_number(data["askPrice"]) if "askPrice" in data else UNSET,
+                bid_price=to_number(data["bidPrice"]) if "bidPrice" in data else UNSET,
+                bid_amount=to_number(data["bidQty"]) if "bidQty" in data else UNSET,
+                timestamp=timestamp_from_ms(data.get("time", UNSET)),
+                local_timestamp=local_timestamp,
+            )
+        ]
 
 
 # --- subscriptions -----------------------------------------------------------------------------------------------------------

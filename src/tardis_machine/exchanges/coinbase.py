@@ -103,18 +103,20 @@ class CoinbaseBookTickerMapper(Mapper):
     def accepts(self, message: Json) -> bool:
         return message.get("type") == "ticker"
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
+    def map(self, message: Json, local_timestamp: str) -> list[BookTicker]:
         timestamp = timestamp_from_text(message["time"], micros=True) if "time" in message else local_timestamp
-        yield BookTicker(
-            symbol=message.get("product_id", UNSET),
-            exchange=self.exchange,
-            ask_amount=_number_if_there(message, "best_ask_size"),
-            ask_price=_number_if_there(message, "best_ask"),
-            bid_price=_number_if_there(message, "best_bid"),
-            bid_amount=_number_if_there(message, "best_bid_size"),
-            timestamp=local_timestamp if _is_before_1970(timestamp) else timestamp,
-            local_timestamp=local_timestamp,
-        )
+        return [
+            BookTicker(
+                symbol=message.get("product_id", UNSET),
+                exchange=self.exchange,
+                ask_amount=_number_if_there(message, "best_ask_size"),
+                ask_price=_number_if_there(message, "best_ask"),
+                bid_price=_number_if_there(message, "best_bid"),
+                bid_amount=_number_if_there(message, "best_bid_size"),
+                timestamp=local_timestamp if _is_before_1970(timestamp) else timestamp,
+                local_timestamp=local_timestamp,
+            )
+        ]
 
 
 def _number_if_there(message: Json, name: str) -> Any:

@@ -172,18 +172,20 @@ class DeribitOptionSummaryMapper(DeribitMapper):
 class DeribitBookTickerMapper(DeribitMapper):
     channels = ("ticker",)
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
+    def map(self, message: Json, local_timestamp: str) -> list[BookTicker]:
         data = message["params"]["data"]
-        yield BookTicker(
-            symbol=data["instrument_name"].upper(),
-            exchange=self.exchange,
-            ask_amount=nonzero_number(data.get("best_ask_amount")),
-            ask_price=nonzero_number(data.get("best_ask_price")),
-            bid_price=nonzero_number(data.get("best_bid_price")),
-            bid_amount=nonzero_number(data.get("best_bid_amount")),
-            timestamp=timestamp_from_ms(data.get("timestamp", UNSET)),
-            local_timestamp=local_timestamp,
-        )
+        return [
+            BookTicker(
+                symbol=data["instrument_name"].upper(),
+                exchange=self.exchange,
+                ask_amount=nonzero_number(data.get("best_ask_amount")),
+                ask_price=nonzero_number(data.get("best_ask_price")),
+                bid_price=nonzero_number(data.get("best_bid_price")),
+                bid_amount=nonzero_number(data.get("best_bid_amount")),
+                timestamp=timestamp_from_ms(data.get("timestamp", UNSET)),
+                local_timestamp=local_timestamp,
+            )
+        ]
 
 
 _CHANNELS = (

@@ -65,7 +65,7 @@ class KrakenV1BookChangeMapper(KrakenV1Mapper):
         # The channel names its depth: book-1000.
         return type(message) is list and message[-2].startswith("book")
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+    def map(self, message: Json, local_timestamp: str) -> list[BookChange]:
         first = message[1]
         is_snapshot = "as" in first
         if is_snapshot:
@@ -74,7 +74,7 @@ class KrakenV1BookChangeMapper(KrakenV1Mapper):
             change = message[2] | first if type(message[2]) is dict else first
             symbol, bids, asks = message[-1], change.get("b", ()), change.get("a", ())
         timestamp = _latest(bids, asks)
-        yield BookChange(symbol, self.exchange, is_snapshot, levels(bids), levels(asks), timestamp, local_timestamp)
+        return [BookChange(symbol, self.exchange, is_snapshot, levels(bids), levels(asks), timestamp, local_timestamp)]
 
 
 def _latest(bids: Sequence[Sequence[Any]], asks: Sequence[Sequence[Any]]) -> str | None:
