@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
@@ -17,13 +18,28 @@ from .greeks import Greeks, price_option
 from .instrument import Instrument, Memo
 from .noise import Path, key_of, mix, unit
 
-__all__ = ["MINUTE_US", "Book", "BookEvent", "Change", "Day", "Market", "Minute", "Reference", "TradeEvent"]
+__all__ = [
+    "EVERYDAY",
+    "MINUTE_US",
+    "MOSTLY_UPDATES",
+    "Book",
+    "BookEvent",
+    "Change",
+    "Day",
+    "Market",
+    "Minute",
+    "OrderFlow",
+    "Reference",
+    "TradeEvent",
+]
 
 MINUTE_US = 60_000_000
 _LATENCY_US = 6_000
 _JITTER_US = 4_000
 # A minute's first events leave room before them for what a recorder writes when it connects.
 _OPENING_US = 2_000
+# Between two events, as one may become several messages, a clock tick apart.
+_TICKS_APART = 40
 _HOUR_S = 3_600
 _FUNDING_S = 8 * _HOUR_S
 _YEAR_S = 365 * 24 * _HOUR_S
@@ -31,6 +47,22 @@ _YEAR_S = 365 * 24 * _HOUR_S
 _PRICES = {"BTC": 30_000.0, "ETH": 2_000.0, "BTC-BASIS": 320.0}
 # Of a second.
 _VOLATILITY = {"BTC": 0.00004, "ETH": 0.00005, "BTC-BASIS": 0.00007}
+
+
+class OrderFlow(NamedTuple):
+    """What orders do to a book, and so how its messages divide into inserts, updates and deletes."""
+
+    removals: float
+    """The share of changes to a level behind the best that take it away; a level that is gone is placed anew later."""
+    makers: float
+    """How many makers more than one the largest taker meets at each level."""
+
+
+EVERYDAY = OrderFlow(removals=0.34, makers=4.4)
+"""Of a BitMEX book's messages with its trades, a third are inserts and deletes, and 7 % are trades: as recorded from the exchange."""
+
+MOSTLY_UPDATES = OrderFlow(removals=0.15, makers=0.0)
+"""A sixth are inserts and deletes, and a sixth are trades: a book that is easier to follow than a real one."""
 
 
 class Change(NamedTuple):
@@ -152,11 +184,12 @@ class Minute(msgspec.Struct, frozen=True):
 
 
 class Market:
-    """All instruments of one seed. `activity` scales every rate of trades and book changes."""
+    """All instruments of one seed. `activity` scales every rate of trades and book changes, `flow` says what they are."""
 
-    def __init__(self, seed: int = 1, activity: float = 1.0) -> None:
+    def __init__(self, seed: int = 1, activity: float = 1.0, flow: OrderFlow = EVERYDAY) -> None:
         self.seed = seed
         self.activity = activity
+        self.flow = flow
         self._indexes = {asset: Path(mix(seed, key_of(asset)), volatility) for asset, volatility in _VOLATILITY.items()}
         self._bases: dict[int, Path] = {}
         self._resting: dict[int, Memo[int]] = {}
@@ -327,20 +360,22 @@ class _Simulation:
         slot = self._ask if buy else self._bid
         size = random()
         lots = 1 + int(self._instrument.trade_lots * 4.0 * size * size * size)
+        makers = 1 + int(self._market.flow.makers * size)
         fills: list[tuple[int, int]] = []
         changes: list[Change] = []
-        while lots and len(fills) < self._trades_left:
+        room = min(self._trades_left, _TICKS_APART)
+        while lots and len(fills) < room:
             resting = side[slot]
             if lots < resting or len(side) == 1:
                 # The last level of a side hides more than it shows.
                 rest = max(resting - lots, 1)
                 side[slot] = rest
-                fills.append((slot, lots))
+                fills += _split(slot, lots, min(makers, room - len(fills)))
                 changes.append(Change(not buy, slot, rest, resting))
                 break
             lots -= resting
             del side[slot]
-            fills.append((slot, resting))
+            fills += _split(slot, resting, min(makers, room - len(fills)))
             changes.append(Change(not buy, slot, 0, resting))
             while slot not in side:
                 slot += step
@@ -382,7 +417,7 @@ class _Simulation:
         away = int(drawn * drawn * drawn * self._reach) - (self._ask - self._bid > 1)
         side, slot = (self._book.bids, max(self._bid - away, 1)) if bid else (self._book.asks, self._ask + away)
         was = side.get(slot, 0)
-        if was and away > 0 and random() < 0.15:
+        if was and away > 0 and random() < self._market.flow.removals:
             del side[slot]
             lots = 0
         else:
@@ -423,11 +458,15 @@ class _Simulation:
 
     def _arrival(self, at_us: int) -> int:
         arrival = (at_us + _LATENCY_US) * 10 + int(self._random() * _JITTER_US * 10)
-        # One event may become several messages, a tick of the clock apart.
-        if arrival < self._last_arrival + 40:
-            arrival = self._last_arrival + 40
+        arrival = max(arrival, self._last_arrival + _TICKS_APART)
         self._last_arrival = arrival
         return arrival
+
+
+def _split(slot: int, lots: int, makers: int) -> list[tuple[int, int]]:
+    """What a taker gets at a level from so many makers, unevenly; fewer makers where there are not lots enough."""
+    bounds = [lots * place * (place + 1) // (makers * (makers + 1)) for place in range(makers + 1)]
+    return [(slot, end - start) for start, end in pairwise(bounds) if end > start]
 
 
 def _spread(events: int, random: Callable[[], float]) -> list[int]:

@@ -186,6 +186,9 @@ async def test_no_change_of_a_book_is_sent_by_halves() -> None:
         async with connected(simulated, "bitmex", "/realtime") as client:
             await client.read()
             for arrival in [*between, *changes_in_parts(simulated, index + 1)[:5]]:
+                if arrival < simulated.clock.position:
+                    # It came while the one before it was looked at, and is in the books that were compared.
+                    continue
                 await simulated.advance((arrival - simulated.clock.position) / 10_000)
                 assert simulated.clock.position == arrival
                 reader = reader_of("bitmex", "")

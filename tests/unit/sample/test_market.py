@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tardis_machine.sample.instrument import Instrument, to_decimal, to_number, to_rounded
-from tardis_machine.sample.market import MINUTE_US, BookEvent, Market, TradeEvent
+from tardis_machine.sample.market import MINUTE_US, MOSTLY_UPDATES, BookEvent, Market, TradeEvent
 from tardis_machine.sample.venues import VENUES
 
 MIDNIGHT = 1_704_067_200 // 60  # 2024-01-01
@@ -68,6 +68,32 @@ def test_rates_are_those_asked_for() -> None:
         trades = sum(len(event.fills) for event in events if isinstance(event, TradeEvent))
         assert trades / 600 == pytest.approx(20.0 * activity, rel=0.1)
         assert sum(isinstance(event, BookEvent) for event in events) / 600 == pytest.approx(80.0 * activity, rel=0.15)
+
+
+@pytest.mark.parametrize("exchange", VENUES)
+def test_levels_come_and_go_on_every_venue(market: Market, exchange: str) -> None:
+    """About a third of the changes of a book are levels that are new or gone, as many of the one as of the other."""
+    instrument = VENUES[exchange].instruments(MIDNIGHT)[0]
+    changes = [
+        change
+        for index in range(MIDNIGHT, MIDNIGHT + 10)
+        for event in market.minute(instrument, index).book_events()
+        for change in event.changes
+    ]
+    gone = sum(not change.lots for change in changes) / len(changes)
+    new = sum(not change.was for change in changes) / len(changes)
+    assert 0.25 < gone + new < 0.45
+    assert gone == pytest.approx(new, abs=0.01)
+
+
+def test_a_taker_meets_several_makers_at_a_level(market: Market) -> None:
+    takers = [event.fills for event in market.minute(PERPETUAL, MIDNIGHT).events if isinstance(event, TradeEvent)]
+    assert sum(len(fills) for fills in takers) / len(takers) == pytest.approx(3.0, abs=0.5)
+    assert any(len({slot for slot, _ in fills}) < len(fills) for fills in takers)
+    # Each fill may be a message of its own, a clock tick after the one before, and the next event is 40 ticks away.
+    assert max(len(fills) for fills in takers) <= 40
+    alone = Market(3, flow=MOSTLY_UPDATES).minute(PERPETUAL, MIDNIGHT).events
+    assert all(len({slot for slot, _ in event.fills}) == len(event.fills) for event in alone if isinstance(event, TradeEvent))
 
 
 def test_a_market_that_sleeps_still_changes_once_a_minute() -> None:

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from decimal import Decimal
 from hashlib import sha256
 
 import pytest
 
 from tardis_machine.errors import OptionsError
 from tardis_machine.filters import Filter
-from tardis_machine.sample.market import MINUTE_US, Market
+from tardis_machine.sample.market import EVERYDAY, MINUTE_US, MOSTLY_UPDATES, Market, OrderFlow
 from tardis_machine.sample.recording import Recording
 from tardis_machine.sample.venues import VENUES
 from tests.unit.sample.readers import READERS, Books, OkexBooks
@@ -17,21 +19,22 @@ MIDNIGHT = 1_704_067_200 // 60  # 2024-01-01
 OLD_MIDNIGHT = 1_577_836_800 // 60  # 2020-01-01
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z \{.*\}")
 
-# The start of the SHA-256 of the first minute of 2024, seed 1. It changes only for a reason that the change log gives.
+# The start of the SHA-256 of the first minute of 2024, seed 1: with everyday orders, and with those that are mostly updates. It changes
+# only for a reason that the change log gives.
 GOLDEN = {
-    "bitmex": "62721f33fca8ef69",
-    "binance": "fa859c3d1098565c",
-    "binance-us": "42c993bbac557605",
-    "binance-jersey": "4c69d198fb66c757",
-    "binance-futures": "5e4d835a7428bab6",
-    "binance-delivery": "2589ddba966dfc12",
-    "coinbase": "1de5c7dd260e6e84",
-    "deribit": "fe4f5f718f804c37",
-    "okex": "cb31aa69f04998d4",
-    "okex-swap": "5b509beacc978d44",
-    "okex-futures": "9973e86de84ea3ed",
-    "okex-options": "9061a7b1961a98f4",
-    "okex-spreads": "4cee42595b81511c",
+    "bitmex": ("b86363b8b94ecb06", "62721f33fca8ef69"),
+    "binance": ("0f5b41453fec53c7", "fa859c3d1098565c"),
+    "binance-us": ("b53fe2ddc45c1196", "42c993bbac557605"),
+    "binance-jersey": ("0d255297757e14d4", "4c69d198fb66c757"),
+    "binance-futures": ("1a71743e040fc2ae", "5e4d835a7428bab6"),
+    "binance-delivery": ("77b1f751ada30186", "2589ddba966dfc12"),
+    "coinbase": ("7f767ddcbd72b139", "1de5c7dd260e6e84"),
+    "deribit": ("bdd1c1c9035cfb59", "fe4f5f718f804c37"),
+    "okex": ("5341b48fbbd80e47", "cb31aa69f04998d4"),
+    "okex-swap": ("9d65121753ccbbce", "5b509beacc978d44"),
+    "okex-futures": ("68ea115e2e207172", "9973e86de84ea3ed"),
+    "okex-options": ("7dfc0d12e27c4fc2", "9061a7b1961a98f4"),
+    "okex-spreads": ("ec49aee876db5fe6", "4cee42595b81511c"),
 }
 
 
@@ -46,9 +49,45 @@ def _messages(data: bytes) -> list[str]:
 
 @pytest.mark.parametrize("exchange", VENUES)
 def test_a_seed_always_gives_the_same_bytes(exchange: str) -> None:
-    data = Recording(Market(1)).minute(exchange, MIDNIGHT)
-    assert sha256(data).hexdigest()[:16] == GOLDEN[exchange]
+    data, calm = (Recording(Market(1, flow=flow)).minute(exchange, MIDNIGHT) for flow in (EVERYDAY, MOSTLY_UPDATES))
+    assert (sha256(data).hexdigest()[:16], sha256(calm).hexdigest()[:16]) == GOLDEN[exchange]
     assert Recording(Market(2)).minute(exchange, MIDNIGHT) != data
+
+
+@pytest.mark.parametrize(
+    ("flow", "shares"),
+    [
+        (EVERYDAY, {"orderBookL2 update": 0.6, "orderBookL2 delete": 0.165, "orderBookL2 insert": 0.165, "trade insert": 0.07}),
+        (
+            MOSTLY_UPDATES,
+            {"orderBookL2 update": 0.65, "orderBookL2 delete": 0.09, "orderBookL2 insert": 0.09, "trade insert": 0.17},
+        ),
+    ],
+    ids=["everyday", "mostly updates"],
+)
+def test_messages_of_a_book_divide_as_its_orders_say(flow: OrderFlow, shares: dict[str, float]) -> None:
+    recording = Recording(Market(2, flow=flow), disconnects_per_day=0)
+    filters = [Filter(channel, ["XBTUSD"]) for channel in ("trade", "orderBookL2")]
+    messages = _messages(recording.slice("bitmex", (MIDNIGHT + 1) * MINUTE_US, 20, filters))
+    kinds = Counter(f"{message['table']} {message['action']}" for message in map(json.loads, messages))
+    assert {kind: count / len(messages) for kind, count in kinds.items()} == pytest.approx(shares, abs=0.01)
+
+
+def test_an_aggregate_trade_holds_all_that_a_taker_got_at_a_price(recording: Recording) -> None:
+    trades, aggregates = (
+        [
+            json.loads(message)["data"]
+            for message in _messages(recording.minute("binance", MIDNIGHT, [Filter(channel, ["btcusdt"])]))
+        ]
+        for channel in ("trade", "aggTrade")
+    )
+    by_identity = {trade["t"]: trade for trade in trades}
+    assert [identity for each in aggregates for identity in range(each["f"], each["l"] + 1)] == [trade["t"] for trade in trades]
+    assert any(each["f"] < each["l"] for each in aggregates)
+    for each in aggregates:
+        held = [by_identity[identity] for identity in range(each["f"], each["l"] + 1)]
+        assert {trade["p"] for trade in held} == {each["p"]}
+        assert sum(Decimal(trade["q"]) for trade in held) == Decimal(each["q"])
 
 
 @pytest.mark.parametrize("exchange", VENUES)

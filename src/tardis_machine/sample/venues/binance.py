@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 
 from ..instrument import Instrument, Kind, Memo, Terms, to_decimal
 from ..market import Book, BookEvent, Market, Minute
@@ -138,11 +140,14 @@ def _aggregate_trades(minute: Minute, words: _Words) -> Iterator[Row]:
     for event in trades(minute):
         ms = event.exchange_us // 1_000
         maker = "false" if event.buy else "true"
-        for place, (slot, lots) in enumerate(event.fills):
-            identity = event.first_id + place
-            amount = f'"p":"{words.price[slot]}","q":"{words.size(lots)}"'
-            ids = f'"f":{identity},"l":{identity},"T":{ms},"m":{maker}'
-            yield event.arrival + place, f'{head}{ms + 1},"s":"{words.symbol}","a":{identity},{amount},{ids}}}}}'
+        first = event.first_id
+        for slot, fills in groupby(event.fills, itemgetter(0)):
+            lots = [lots for _, lots in fills]
+            amount = f'"p":"{words.price[slot]}","q":"{words.size(sum(lots))}"'
+            ids = f'"f":{first},"l":{first + len(lots) - 1},"T":{ms},"m":{maker}'
+            arrival = event.arrival + first - event.first_id
+            yield arrival, f'{head}{ms + 1},"s":"{words.symbol}","a":{first},{amount},{ids}}}}}'
+            first += len(lots)
 
 
 def _depth(minute: Minute, words: _Words) -> Iterator[Row]:
