@@ -19,7 +19,7 @@ import pytest
 from tardis_machine.exchanges import EXCHANGES
 from tardis_machine.sample.cache_dir import fill_cache
 from tardis_machine.sample.history_api import SampleHistoryApi
-from tardis_machine.sample.market import MINUTE_US, Market
+from tardis_machine.sample.market import MINUTE_US, SampleMarket
 from tardis_machine.sample.recording import Recording
 from tardis_machine.settings.catalogue import Catalogue
 from tardis_machine.settings.commands import COMMANDS
@@ -55,7 +55,7 @@ def is_of_make(block: str) -> bool:
 def folder(tmp_path: Path) -> Path:
     """Where the reader is: beside the environment that the set-up made. The cache has what the library asks for."""
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
-    recording = Recording(Market(activity=ACTIVITY))
+    recording = Recording(SampleMarket(activity=ACTIVITY))
     fill_cache(tmp_path / ".tardis-cache", "bitmex", FILTERS, FEBRUARY_US, FEBRUARY_US + 5 * MINUTE_US, recording=recording)
     return tmp_path
 
@@ -85,7 +85,7 @@ def environ(folder: Path) -> Iterator[dict[str, str]]:
     """A user's, with a home of its own and the sample market for a history API."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TM_", "XDG_", "AWS_")) and name != "PORT"}
     aws = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "s3cr3t", "AWS_DEFAULT_REGION": "eu-west-1"}
-    with SampleHistoryApi(Market(activity=ACTIVITY)).serve_in_thread() as api:
+    with SampleHistoryApi(SampleMarket(activity=ACTIVITY)).serve_in_thread() as api:
         yield clean | aws | {"HOME": str(folder), "TMPDIR": str(folder), "TM_API_URL": api.url} | FOR_SPARK
 
 

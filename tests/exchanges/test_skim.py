@@ -11,14 +11,14 @@ from tardis_machine.errors import NormalizeError
 from tardis_machine.exchanges import EXCHANGES
 from tardis_machine.messages import parse_timestamp_us, to_timestamp
 from tardis_machine.pipeline.normalizer import Normalizer
-from tardis_machine.sample.market import Market
+from tardis_machine.sample.market import SampleMarket
 from tardis_machine.sample.recording import Recording
 from tardis_machine.sample.venues import VENUES
 from tests.exchanges.feeding import assert_skims
 from tests.exchanges.test_vectors import dump, parse_keeping_numbers, rows
 
 START_US = 1_711_929_600_000_000  # 2024-04-01
-RECORDING = Recording(Market(3, 0.2), disconnects_per_day=2_880)
+RECORDING = Recording(SampleMarket(3, 0.2), disconnects_per_day=2_880)
 
 
 @pytest.mark.parametrize("exchange", sorted(VENUES))

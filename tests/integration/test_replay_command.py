@@ -33,7 +33,7 @@ from tardis_machine.messages import to_json
 from tardis_machine.pipeline.request import parse_normalized_requests
 from tardis_machine.processes.jobs.contract import Chunk
 from tardis_machine.sample.history_api import SampleHistoryApi
-from tardis_machine.sample.market import Market
+from tardis_machine.sample.market import SampleMarket
 from tardis_machine.settings import resolve
 from tests.contract.sample_messages import sample_messages
 from tests.integration.machine import DAY, options, running_machine
@@ -47,7 +47,7 @@ LONG = ("--options", json.dumps(options(to=f"{DAY}00:0{MINUTES}:00Z")))
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[SampleHistoryApi]:
-    with SampleHistoryApi(Market(seed=1)).serve_in_thread() as running:
+    with SampleHistoryApi(SampleMarket(seed=1)).serve_in_thread() as running:
         yield running
 
 

@@ -92,7 +92,7 @@ def _write(path: Path, values: Sequence[bytes], number: int) -> Path:
 
 def _sessions(seed: int, events: int, markets: Sequence[Market]) -> Iterator[list[Event]]:
     """The events of one session after the other, without end, each with its ledger."""
-    recording = Recording(sample.Market(seed, min(1.0, max(0.05, events / FULL_RATE_EVENTS))), disconnects_per_day=144)
+    recording = Recording(sample.SampleMarket(seed, min(1.0, max(0.05, events / FULL_RATE_EVENTS))), disconnects_per_day=144)
     for number in count():
         step, market = divmod(number, len(markets))
         exchange, symbol, data_types = markets[market]

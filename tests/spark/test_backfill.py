@@ -27,7 +27,7 @@ from tardis_machine.lakehouse.tasks import tasks, tasks_done
 from tardis_machine.lakehouse.verify import verify
 from tardis_machine.pipeline.request import NormalizedRequest, parse_normalized_request
 from tardis_machine.sample.history_api import Fault, SampleHistoryApi
-from tardis_machine.sample.market import Market
+from tardis_machine.sample.market import SampleMarket
 from tardis_machine.sample.recording import Recording
 from tests.integration.machine import options, running_machine
 from tests.spark.lake_under_test import LakeUnderTest
@@ -46,7 +46,7 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[SampleHistoryApi]:
-    with SampleHistoryApi(Recording(Market(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
+    with SampleHistoryApi(Recording(SampleMarket(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
         yield api
 
 

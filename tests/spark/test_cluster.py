@@ -21,7 +21,7 @@ from tardis_machine.lakehouse.session import start_session
 from tardis_machine.lakehouse.tables import Lake
 from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.history_api import SampleHistoryApi
-from tardis_machine.sample.market import Market
+from tardis_machine.sample.market import SampleMarket
 from tardis_machine.sample.recording import Recording
 from tests.lake_crash.comparing import compare_lakes, compare_table
 from tests.lake_crash.events import FEW_MARKETS, write_files
@@ -114,7 +114,7 @@ def test_a_backfill_on_a_cluster_has_the_tables_of_one_machine(
         "dataTypes": ["trade", "book_change"],
     }
     lake, local = tmp_path / "lake", tmp_path / "local"
-    with SampleHistoryApi(Recording(Market(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
+    with SampleHistoryApi(Recording(SampleMarket(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
         options = ("--exchange", "bitmex", "--symbols", "XBTUSD,ETHUSD", "--from", asked["from"], "--to", asked["to"])
         places = ("--api-url", api.url, "--cache-dir", str(tmp_path / "cache"), "--lake", str(lake))
         types = ("--data-types", "trade,book_change", "--until", "silver")

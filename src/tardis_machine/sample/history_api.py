@@ -23,13 +23,13 @@ from aiohttp import web
 
 from ..errors import OptionsError
 from ..filters import Filter, optimize_filters, to_compact_json
+from .bounded_cache import BoundedCache
 from .compression import COMPRESSIONS, Compression, compress, encoding_of
 from .faults import Fault
-from .kept import Kept
-from .market import MINUTE_US, Market
+from .market import MINUTE_US, SampleMarket
 from .recording import Recording, venue_of
 
-__all__ = ["Fault", "SampleHistoryApi", "SliceRequest"]
+__all__ = ["Fault", "ReceivedSliceRequest", "SampleHistoryApi"]
 
 _DAY_US = 1_440 * MINUTE_US
 _MAX_SLICE_MINUTES = 10
@@ -39,8 +39,8 @@ _KEEP_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class SliceRequest:
-    """A request for a slice, as it came."""
+class ReceivedSliceRequest:
+    """A request for a slice, as a client sent it."""
 
     exchange: str
     start_us: int
@@ -66,21 +66,21 @@ class SampleHistoryApi:
 
     def __init__(
         self,
-        source: Recording | Market | None = None,
+        source: Recording | SampleMarket | None = None,
         *,
         api_key: str | None = None,
         port: int = 0,
         clock_us: Callable[[], int] | None = None,
     ) -> None:
         self.recording = source if isinstance(source, Recording) else Recording(source)
-        self.requests: list[SliceRequest] = []
+        self.requests: list[ReceivedSliceRequest] = []
         self.counts: Counter[tuple[str, int, int, bytes]] = Counter()
         """Requests for each slice, whatever the answer was."""
         self._api_key = api_key
         self._port = port
         self._clock_us = clock_us or (lambda: time.time_ns() // 1_000)
-        self._faults: deque[tuple[Fault, int, Callable[[SliceRequest], bool]]] = deque()
-        self._bodies: Kept[tuple[bytes, int]] = Kept(_KEEP_BYTES)
+        self._faults: deque[tuple[Fault, int, Callable[[ReceivedSliceRequest], bool]]] = deque()
+        self._bodies: BoundedCache[tuple[bytes, int]] = BoundedCache(_KEEP_BYTES)
         self._runner: web.AppRunner | None = None
         self._closing: asyncio.Event | None = None
 
@@ -89,7 +89,7 @@ class SampleHistoryApi:
         """The base address, as `--api-url` takes it."""
         return f"http://127.0.0.1:{self._port}/v1"
 
-    def fail(self, fault: Fault, *, times: int = 1, when: Callable[[SliceRequest], bool] | None = None) -> None:
+    def fail(self, fault: Fault, *, times: int = 1, when: Callable[[ReceivedSliceRequest], bool] | None = None) -> None:
         """Answers the next `times` requests that `when` is true for (any) with a fault."""
         self._faults.append((fault, times, when or (lambda request: True)))
 
@@ -199,7 +199,7 @@ class SampleHistoryApi:
         headers["X-Suggested-Slice-Size"] = str(_suggested_minutes(request, raw_bytes))
         return await _send(http_request, body, headers, fault)
 
-    def _take_fault(self, request: SliceRequest) -> Fault:
+    def _take_fault(self, request: ReceivedSliceRequest) -> Fault:
         for place, (fault, times, when) in enumerate(self._faults):
             if when(request):
                 if times == 1:
@@ -209,7 +209,7 @@ class SampleHistoryApi:
                 return fault
         return Fault()
 
-    def _refusal(self, request: SliceRequest) -> web.Response | None:
+    def _refusal(self, request: ReceivedSliceRequest) -> web.Response | None:
         """What upstream answers instead of data: no access, or nothing there yet."""
         if self._api_key is not None and request.authorization != f"Bearer {self._api_key}":
             if request.authorization is not None:
@@ -221,7 +221,7 @@ class SampleHistoryApi:
             return _error(400, "Data for the requested minute is not available yet.")
         return None
 
-    async def _fetch_body(self, request: SliceRequest, fault: Fault) -> tuple[bytes, int]:
+    async def _fetch_body(self, request: ReceivedSliceRequest, fault: Fault) -> tuple[bytes, int]:
         """The compressed slice and its raw size."""
         key = (*request.slice, request.compression, fault.trailing_newline)
         body = self._bodies.get(key)
@@ -230,19 +230,19 @@ class SampleHistoryApi:
             self._bodies.put(key, body, len(body[0]))
         return body
 
-    def _make_body(self, request: SliceRequest, trailing_newline: bool) -> tuple[bytes, int]:
+    def _make_body(self, request: ReceivedSliceRequest, trailing_newline: bool) -> tuple[bytes, int]:
         data = self.recording.slice(request.exchange, request.start_us, request.minutes, request.filters)
         if not trailing_newline:
             data = data.removesuffix(b"\n")
         return compress(data, request.compression), len(data)
 
 
-def _parse_request(request: web.Request) -> SliceRequest:
+def _parse_request(request: web.Request) -> ReceivedSliceRequest:
     query = request.query
     exchange = request.match_info["exchange"]
     venue_of(exchange)
     start_us = _parse_from(query.get("from", "")) + _parse_whole(query.get("offset", "0"), "offset", 0) * MINUTE_US
-    return SliceRequest(
+    return ReceivedSliceRequest(
         exchange,
         start_us,
         _parse_whole(query.get("sliceSize", "1"), "sliceSize", 1, _MAX_SLICE_MINUTES),
@@ -286,7 +286,7 @@ def _is_first_of_month(day: int) -> bool:
     return (date(1970, 1, 1) + timedelta(days=day)).day == 1
 
 
-def _suggested_minutes(request: SliceRequest, raw_bytes: int) -> int:
+def _suggested_minutes(request: ReceivedSliceRequest, raw_bytes: int) -> int:
     """Sparse filters are worth longer slices."""
     if not request.filters:
         return 1
@@ -329,7 +329,7 @@ def _serve_until_told(
     """The other process: serves until its pipe is closed."""
 
     async def serve() -> None:
-        recording = Recording(Market(seed, activity), disconnects_per_day=disconnects_per_day)
+        recording = Recording(SampleMarket(seed, activity), disconnects_per_day=disconnects_per_day)
         async with SampleHistoryApi(recording, api_key=api_key, port=port) as api:
             pipe.send(api.url)
             await asyncio.to_thread(_wait_for_end, pipe)

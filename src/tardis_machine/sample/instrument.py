@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from .noise import key_of, mix
+from .seeded_random import key_of, mix
 
 __all__ = ["Instrument", "Kind", "Memo", "Terms", "to_decimal", "to_number", "to_rounded"]
 

@@ -16,20 +16,20 @@ import msgspec
 
 from .greeks import Greeks, price_option
 from .instrument import Instrument, Memo
-from .noise import Path, key_of, mix, unit
+from .seeded_random import RandomWalk, key_of, mix, unit
 
 __all__ = [
     "EVERYDAY",
     "MINUTE_US",
     "MOSTLY_UPDATES",
-    "Book",
     "BookEvent",
     "Change",
     "Day",
-    "Market",
+    "MessageMix",
     "Minute",
-    "OrderFlow",
     "Reference",
+    "SampleMarket",
+    "SlotBook",
     "TradeEvent",
 ]
 
@@ -49,20 +49,20 @@ _PRICES = {"BTC": 30_000.0, "ETH": 2_000.0, "BTC-BASIS": 320.0}
 _VOLATILITY = {"BTC": 0.00004, "ETH": 0.00005, "BTC-BASIS": 0.00007}
 
 
-class OrderFlow(NamedTuple):
-    """What orders do to a book, and so how its messages divide into inserts, updates and deletes."""
+class MessageMix(NamedTuple):
+    """What orders do to a book. It decides which share of the messages are inserts, updates, deletes and trades."""
 
     removals: float
-    """The share of changes to a level behind the best that take it away; a level that is gone is placed anew later."""
+    """How many of the changes to a level behind the best one delete it, 0 to 1. Changes to an empty level insert it."""
     makers: float
-    """How many makers more than one the largest taker meets at each level."""
+    """How many more makers than one the largest taker meets at each level. More makers are fewer takers, as trades are counted by maker."""
 
 
-EVERYDAY = OrderFlow(removals=0.34, makers=4.4)
-"""Of a BitMEX book's messages with its trades, a third are inserts and deletes, and 7 % are trades: as recorded from the exchange."""
+EVERYDAY = MessageMix(removals=0.34, makers=4.4)
+"""As on a real exchange: of BitMEX's messages for a book and its trades, a third are inserts and deletes, and 7 % are trades."""
 
-MOSTLY_UPDATES = OrderFlow(removals=0.15, makers=0.0)
-"""A sixth are inserts and deletes, and a sixth are trades: a book that is easier to follow than a real one."""
+MOSTLY_UPDATES = MessageMix(removals=0.15, makers=0.0)
+"""Calmer than a real exchange: a sixth are inserts and deletes, and a sixth are trades."""
 
 
 class Change(NamedTuple):
@@ -98,15 +98,15 @@ class TradeEvent(msgspec.Struct, gc=False, frozen=True):
     liquidation: bool
 
 
-class Book(msgspec.Struct, gc=False):
+class SlotBook(msgspec.Struct, gc=False):
     """Both sides as slot to lots."""
 
     bids: dict[int, int]
     asks: dict[int, int]
 
-    def copy(self) -> Book:
+    def copy(self) -> SlotBook:
         """A book of its own."""
-        return Book(dict(self.bids), dict(self.asks))
+        return SlotBook(dict(self.bids), dict(self.asks))
 
     def apply(self, changes: list[Change]) -> None:
         """Sets the levels that changed."""
@@ -161,15 +161,10 @@ class Minute(msgspec.Struct, frozen=True):
     instrument: Instrument
     index: int
     """Minutes since 1970."""
-    opening: Book
+    opening: SlotBook
     events: list[BookEvent | TradeEvent]
 
-    @property
-    def start_s(self) -> int:
-        """Its first second, since 1970."""
-        return self.index * 60
-
-    def book_at(self, arrival: int) -> Book:
+    def book_at(self, arrival: int) -> SlotBook:
         """The book once everything that arrived until then (100 ns) is applied."""
         book = self.opening.copy()
         for event in self.book_events():
@@ -183,15 +178,15 @@ class Minute(msgspec.Struct, frozen=True):
         return (event for event in self.events if type(event) is BookEvent)
 
 
-class Market:
-    """All instruments of one seed. `activity` scales every rate of trades and book changes, `flow` says what they are."""
+class SampleMarket:
+    """All instruments of one seed. `activity` scales every rate of trades and book changes, `message_mix` says what they are."""
 
-    def __init__(self, seed: int = 1, activity: float = 1.0, flow: OrderFlow = EVERYDAY) -> None:
+    def __init__(self, seed: int = 1, activity: float = 1.0, message_mix: MessageMix = EVERYDAY) -> None:
         self.seed = seed
         self.activity = activity
-        self.flow = flow
-        self._indexes = {asset: Path(mix(seed, key_of(asset)), volatility) for asset, volatility in _VOLATILITY.items()}
-        self._bases: dict[int, Path] = {}
+        self.message_mix = message_mix
+        self._indexes = {asset: RandomWalk(mix(seed, key_of(asset)), volatility) for asset, volatility in _VOLATILITY.items()}
+        self._bases: dict[int, RandomWalk] = {}
         self._resting: dict[int, Memo[int]] = {}
         self.index = lru_cache(maxsize=100_000)(self._index)
         self.minute = lru_cache(maxsize=24)(self._minute)
@@ -260,7 +255,7 @@ class Market:
         ordinary = instrument.trades_per_s * self.activity * 60.0
         return int(ordinary * (index + 0.5 * unit(self.seed, instrument.key, 3, index)))
 
-    def opening_book(self, instrument: Instrument, index: int) -> Book:
+    def opening_book(self, instrument: Instrument, index: int) -> SlotBook:
         """The book at the start of a minute since 1970."""
         aim = self.aim(instrument, index * 60)
         resting = self._resting.get(instrument.key)
@@ -268,7 +263,7 @@ class Market:
             resting = self._resting[instrument.key] = Memo(lambda slot: _resting_lots(instrument, self.seed, slot))
         bids = range(aim - 1, max(aim - 1 - instrument.depth, 0), -1)
         asks = range(aim, aim + instrument.depth)
-        return Book(
+        return SlotBook(
             {slot: resting[slot] for slot in bids if resting[slot]}, {slot: resting[slot] for slot in asks if resting[slot]}
         )
 
@@ -276,7 +271,7 @@ class Market:
         """The slot that parts bids (below) from asks at a second."""
         return max(int(self.fair_price(instrument, second) * 10**instrument.price_decimals) // instrument.spacing, 6)
 
-    def book_at(self, instrument: Instrument, at_us: int) -> Book:
+    def book_at(self, instrument: Instrument, at_us: int) -> SlotBook:
         """The true book when everything that arrived until then is applied."""
         return self.minute(instrument, at_us // MINUTE_US).book_at(at_us * 10)
 
@@ -287,7 +282,7 @@ class Market:
     def _basis(self, instrument: Instrument, second: int) -> float:
         path = self._bases.get(instrument.key)
         if path is None:
-            path = self._bases[instrument.key] = Path(mix(self.seed, instrument.key, 5), 0.000004, shortest_s=16, octaves=8)
+            path = self._bases[instrument.key] = RandomWalk(mix(self.seed, instrument.key, 5), 0.000004, shortest_s=16, octaves=8)
         return path.at(second)
 
 
@@ -300,7 +295,7 @@ def _resting_lots(instrument: Instrument, seed: int, slot: int) -> int:
 class _Simulation:
     """One minute of one instrument, event by event."""
 
-    def __init__(self, market: Market, instrument: Instrument, index: int) -> None:
+    def __init__(self, market: SampleMarket, instrument: Instrument, index: int) -> None:
         self._market = market
         self._instrument = instrument
         self._index = index
@@ -360,7 +355,7 @@ class _Simulation:
         slot = self._ask if buy else self._bid
         size = random()
         lots = 1 + int(self._instrument.trade_lots * 4.0 * size * size * size)
-        makers = 1 + int(self._market.flow.makers * size)
+        makers = 1 + int(self._market.message_mix.makers * size)
         fills: list[tuple[int, int]] = []
         changes: list[Change] = []
         room = min(self._trades_left, _TICKS_APART)
@@ -417,7 +412,7 @@ class _Simulation:
         away = int(drawn * drawn * drawn * self._reach) - (self._ask - self._bid > 1)
         side, slot = (self._book.bids, max(self._bid - away, 1)) if bid else (self._book.asks, self._ask + away)
         was = side.get(slot, 0)
-        if was and away > 0 and random() < self._market.flow.removals:
+        if was and away > 0 and random() < self._market.message_mix.removals:
             del side[slot]
             lots = 0
         else:
@@ -481,7 +476,7 @@ def _spread(events: int, random: Callable[[], float]) -> list[int]:
     return counts
 
 
-def _differences(book: Book, target: Book) -> Iterator[Change]:
+def _differences(book: SlotBook, target: SlotBook) -> Iterator[Change]:
     """Deletions, then insertions and updates, that make one book the other."""
     sides = ((True, book.bids, target.bids), (False, book.asks, target.asks))
     for bid, have, want in sides:

@@ -12,10 +12,10 @@ from operator import itemgetter
 from ..errors import OptionsError
 from ..filters import Filter, optimize_filters, to_compact_json
 from ..messages import UNSET, to_timestamp
+from .bounded_cache import BoundedCache
 from .instrument import Instrument
-from .kept import Kept
-from .market import MINUTE_US, Book, Market
-from .noise import key_of, mix, unit
+from .market import MINUTE_US, SampleMarket, SlotBook
+from .seeded_random import key_of, mix, unit
 from .venues import VENUES, Venue
 from .venues._contract import SECOND, Wants
 
@@ -29,10 +29,12 @@ _GREETING = 1_000
 class Recording:
     """The sample market as recorded: raw lines by exchange and minute, made on demand and kept, bounded. Threads may share it."""
 
-    def __init__(self, market: Market | None = None, *, disconnects_per_day: float = 24.0, keep_bytes: int = 64 << 20) -> None:
-        self.market = market or Market()
+    def __init__(
+        self, market: SampleMarket | None = None, *, disconnects_per_day: float = 24.0, keep_bytes: int = 64 << 20
+    ) -> None:
+        self.market = market or SampleMarket()
         self._disconnects_per_day = disconnects_per_day
-        self._kept: Kept[bytes] = Kept(keep_bytes)
+        self._minutes: BoundedCache[bytes] = BoundedCache(keep_bytes)
         self._lock = threading.Lock()
 
     def minute(self, exchange: str, index: int, filters: Sequence[Filter] = ()) -> bytes:
@@ -40,10 +42,10 @@ class Recording:
         optimized = optimize_filters(filters)
         key = (exchange, index, to_compact_json(optimized))
         with self._lock:
-            data = self._kept.get(key)
+            data = self._minutes.get(key)
             if data is None:
                 data = self._record(venue_of(exchange), index, _to_wants(optimized))
-                self._kept.put(key, data, len(data))
+                self._minutes.put(key, data, len(data))
             return data
 
     def slice(self, exchange: str, start_us: int, minutes: int, filters: Sequence[Filter] = ()) -> bytes:
@@ -69,7 +71,7 @@ class Recording:
         """The true book with all that the recorder had received until then: bids and asks, price to amount, best first."""
         instrument = self.instrument(exchange, symbol, at_us)
         # At the end of a minute the book is what the next one opens with, whether or not that one is ever made.
-        book: Book = (
+        book: SlotBook = (
             self.market.opening_book(instrument, at_us // MINUTE_US)
             if at_us % MINUTE_US == 0
             else self.market.book_at(instrument, at_us)

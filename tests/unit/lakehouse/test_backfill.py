@@ -13,7 +13,7 @@ from tardis_machine.lakehouse import backfill
 from tardis_machine.lakehouse.backfill import fetch_unit, plan_units
 from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.history_api import SampleHistoryApi
-from tardis_machine.sample.market import Market
+from tardis_machine.sample.market import SampleMarket
 from tardis_machine.sample.recording import Recording
 
 
@@ -39,7 +39,7 @@ def test_a_task_holds_little_at_a_time(tmp_path: Path, bound: str) -> None:
         [parse_normalized_request({"exchange": "bitmex", "symbols": ["XBTUSD"], "dataTypes": ["book_change"], **span})]
     )
     with (
-        SampleHistoryApi(Recording(Market(1, 0.2), disconnects_per_day=0)).serve_in_thread() as api,
+        SampleHistoryApi(Recording(SampleMarket(1, 0.2), disconnects_per_day=0)).serve_in_thread() as api,
         pytest.MonkeyPatch.context() as patch,
     ):
         whole = [batch for _, batch in fetch_unit(unit, api_url=api.url, api_key=None, cache_dir=str(tmp_path))]
@@ -56,7 +56,7 @@ def test_a_task_that_finds_nothing_brings_its_ledger(tmp_path: Path) -> None:
     [unit] = plan_units(
         [parse_normalized_request({"exchange": "bitmex", "symbols": ["NOTTHERE"], "dataTypes": ["trade"], **span})]
     )
-    with SampleHistoryApi(Recording(Market(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
+    with SampleHistoryApi(Recording(SampleMarket(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
         [(_, batch)] = fetch_unit(unit, api_url=api.url, api_key=None, cache_dir=str(tmp_path))
     assert batch.column("payload_case").to_pylist() == ["session_end"]
 
@@ -70,7 +70,7 @@ def test_a_task_brings_the_columns_that_its_values_have_and_its_ledger_last(tmp_
         "dataTypes": ["trade", "book_change"],
     }
     [unit] = plan_units([parse_normalized_request(asked)])
-    with SampleHistoryApi(Recording(Market(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
+    with SampleHistoryApi(Recording(SampleMarket(1, 0.05), disconnects_per_day=0)).serve_in_thread() as api:
         found = [*fetch_unit(unit, api_url=api.url, api_key=None, cache_dir=str(tmp_path))]
     assert {table.name for table, _ in found} == {"bronze.events"}
     rows = pa.Table.from_batches([batch for _, batch in found]).to_pylist()

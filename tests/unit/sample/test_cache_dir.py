@@ -7,11 +7,11 @@ import zstandard
 
 from tardis_machine.filters import Filter
 from tardis_machine.sample.cache_dir import fill_cache
-from tardis_machine.sample.market import MINUTE_US, Market
+from tardis_machine.sample.market import MINUTE_US, SampleMarket
 from tardis_machine.sample.recording import Recording
 
 FROM_US = 1_704_151_140_000_000  # 2024-01-01T23:19
-RECORDING = Recording(Market(1, activity=0.2))
+RECORDING = Recording(SampleMarket(1, activity=0.2))
 
 
 def test_minutes_lie_where_every_client_looks_for_them(tmp_path: Path) -> None:

@@ -14,14 +14,14 @@ from aiohttp import ClientPayloadError, ClientResponse, ClientSession, ClientTim
 from tardis_machine.filters import Filter
 from tardis_machine.sample.faults import Fault
 from tardis_machine.sample.history_api import SampleHistoryApi
-from tardis_machine.sample.market import MINUTE_US, Market
+from tardis_machine.sample.market import MINUTE_US, SampleMarket
 from tardis_machine.sample.recording import Recording
 
 FREE_US = 1_704_067_200_000_000  # 2024-01-01
 FREE, PAID = "2024-01-01T00:00:00.000Z", "2024-01-02T00:00:00.000Z"
 TRADES = [Filter("trade", ["XBTUSD"])]
 TRADES_JSON = '[{"channel":"trade","symbols":["XBTUSD"]}]'
-RECORDING = Recording(Market(1, activity=0.2))
+RECORDING = Recording(SampleMarket(1, activity=0.2))
 
 
 @pytest.fixture

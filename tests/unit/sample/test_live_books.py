@@ -173,7 +173,7 @@ async def _fetch_depth(simulated: SimulatedExchanges, exchange: str, symbol: str
 def changes_in_parts(simulated: SimulatedExchanges, minute_index: int) -> list[int]:
     """When a change of BitMEX's book begins that is more than one message."""
     venue = simulated.venue("bitmex")
-    arrivals = venue.tape.rows(venue.topics("orderBookL2", "XBTUSD")[0], minute_index).arrivals
+    arrivals = venue.broadcast.rows(venue.topics("orderBookL2", "XBTUSD")[0], minute_index).arrivals
     return [arrival for arrival, following in pairwise(arrivals) if following - arrival <= 2]
 
 

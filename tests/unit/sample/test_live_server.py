@@ -13,7 +13,7 @@ import pytest
 from tardis_machine.errors import OptionsError
 from tardis_machine.messages import parse_timestamp_us
 from tardis_machine.sample.live import Close, SimulatedExchanges
-from tardis_machine.sample.live.apart import serve_apart
+from tardis_machine.sample.live.separate_process import serve_exchanges_in_process
 from tests.unit.sample.live_client import connected, reader_of, until
 
 BOOK = "/realtime?subscribe=orderBookL2:XBTUSD"
@@ -55,9 +55,9 @@ async def test_speed_and_activity_scale_the_rate_of_messages() -> None:
         assert (reader.bids["XBTUSD"], reader.asks["XBTUSD"]) == simulated.true_book("bitmex", "XBTUSD")
         assert client.received > 5_000
         # Minutes that lie behind are not kept.
-        tape = simulated.venue("bitmex").tape
-        assert {index for _, index in tape._rows} <= set(range(29_846_880, 29_846_890))
-        assert len(tape._rows) <= 5
+        broadcast = simulated.venue("bitmex").broadcast
+        assert {index for _, index in broadcast._rows} <= set(range(29_846_880, 29_846_890))
+        assert len(broadcast._rows) <= 5
 
 
 async def test_what_was_sent_is_kept_in_order_within_bounds() -> None:
@@ -116,7 +116,7 @@ def test_unknown_exchanges_are_refused() -> None:
 
 async def test_a_process_of_their_own_keeps_up_with_load() -> None:
     """Tens of thousands of messages a second, and still the true book."""
-    with serve_apart(["bitmex"], speed=60.0, activity=2.5) as apart:
+    with serve_exchanges_in_process(["bitmex"], speed=60.0, activity=2.5) as apart:
         await asyncio.to_thread(apart.prepare, "bitmex", ["orderBookL2"], 3)
         reader = reader_of("bitmex", "")
         async with aiohttp.ClientSession() as session, session.ws_connect(apart.urls["bitmex"] + BOOK, max_msg_size=0) as client:

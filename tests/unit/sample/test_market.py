@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tardis_machine.sample.instrument import Instrument, to_decimal, to_number, to_rounded
-from tardis_machine.sample.market import MINUTE_US, MOSTLY_UPDATES, BookEvent, Market, TradeEvent
+from tardis_machine.sample.market import MINUTE_US, MOSTLY_UPDATES, BookEvent, SampleMarket, TradeEvent
 from tardis_machine.sample.venues import VENUES
 
 MIDNIGHT = 1_704_067_200 // 60  # 2024-01-01
@@ -12,12 +12,12 @@ PERPETUAL = VENUES["bitmex"].instruments(MIDNIGHT)[0]
 
 
 @pytest.fixture(scope="module")
-def market() -> Market:
-    return Market(3)
+def market() -> SampleMarket:
+    return SampleMarket(3)
 
 
 @pytest.mark.parametrize("instrument", INSTRUMENTS, ids=lambda each: f"{each.exchange} {each.symbol}")
-def test_minutes_join_without_a_seam_and_never_cross(market: Market, instrument: Instrument) -> None:
+def test_minutes_join_without_a_seam_and_never_cross(market: SampleMarket, instrument: Instrument) -> None:
     for index in (MIDNIGHT - 1, MIDNIGHT, MIDNIGHT + 1):
         minute = market.minute(instrument, index)
         book = minute.opening.copy()
@@ -32,7 +32,7 @@ def test_minutes_join_without_a_seam_and_never_cross(market: Market, instrument:
 
 
 @pytest.mark.parametrize("instrument", INSTRUMENTS, ids=lambda each: f"{each.exchange} {each.symbol}")
-def test_events_are_in_order_and_in_their_minute(market: Market, instrument: Instrument) -> None:
+def test_events_are_in_order_and_in_their_minute(market: SampleMarket, instrument: Instrument) -> None:
     earlier = None
     for index in (MIDNIGHT, MIDNIGHT + 1):
         for event in market.minute(instrument, index).events:
@@ -44,7 +44,7 @@ def test_events_are_in_order_and_in_their_minute(market: Market, instrument: Ins
             earlier = event
 
 
-def test_trades_are_at_the_best_price_and_numbered_without_a_gap(market: Market) -> None:
+def test_trades_are_at_the_best_price_and_numbered_without_a_gap(market: SampleMarket) -> None:
     identity = market.trades_before(PERPETUAL, MIDNIGHT)
     for index in range(MIDNIGHT, MIDNIGHT + 3):
         minute = market.minute(PERPETUAL, index)
@@ -63,7 +63,7 @@ def test_trades_are_at_the_best_price_and_numbered_without_a_gap(market: Market)
 
 def test_rates_are_those_asked_for() -> None:
     for activity in (0.25, 1.0):
-        market = Market(5, activity)
+        market = SampleMarket(5, activity)
         events = [event for index in range(10) for event in market.minute(PERPETUAL, MIDNIGHT + index).events]
         trades = sum(len(event.fills) for event in events if isinstance(event, TradeEvent))
         assert trades / 600 == pytest.approx(20.0 * activity, rel=0.1)
@@ -71,7 +71,7 @@ def test_rates_are_those_asked_for() -> None:
 
 
 @pytest.mark.parametrize("exchange", VENUES)
-def test_levels_come_and_go_on_every_venue(market: Market, exchange: str) -> None:
+def test_levels_come_and_go_on_every_venue(market: SampleMarket, exchange: str) -> None:
     """About a third of the changes of a book are levels that are new or gone, as many of the one as of the other."""
     instrument = VENUES[exchange].instruments(MIDNIGHT)[0]
     changes = [
@@ -86,31 +86,31 @@ def test_levels_come_and_go_on_every_venue(market: Market, exchange: str) -> Non
     assert gone == pytest.approx(new, abs=0.01)
 
 
-def test_a_taker_meets_several_makers_at_a_level(market: Market) -> None:
+def test_a_taker_meets_several_makers_at_a_level(market: SampleMarket) -> None:
     takers = [event.fills for event in market.minute(PERPETUAL, MIDNIGHT).events if isinstance(event, TradeEvent)]
     assert sum(len(fills) for fills in takers) / len(takers) == pytest.approx(3.0, abs=0.5)
     assert any(len({slot for slot, _ in fills}) < len(fills) for fills in takers)
     # Each fill may be a message of its own, a clock tick after the one before, and the next event is 40 ticks away.
     assert max(len(fills) for fills in takers) <= 40
-    alone = Market(3, flow=MOSTLY_UPDATES).minute(PERPETUAL, MIDNIGHT).events
+    alone = SampleMarket(3, message_mix=MOSTLY_UPDATES).minute(PERPETUAL, MIDNIGHT).events
     assert all(len({slot for slot, _ in event.fills}) == len(event.fills) for event in alone if isinstance(event, TradeEvent))
 
 
 def test_a_market_that_sleeps_still_changes_once_a_minute() -> None:
-    market = Market(1, activity=0.0)
+    market = SampleMarket(1, activity=0.0)
     for index in range(MIDNIGHT, MIDNIGHT + 5):
         assert list(market.minute(PERPETUAL, index).book_events())
 
 
 def test_a_minute_does_not_depend_on_those_made_before_it() -> None:
-    walked = Market(9)
+    walked = SampleMarket(9)
     for index in range(MIDNIGHT, MIDNIGHT + 4):
         minute = walked.minute(PERPETUAL, index)
-    assert minute == Market(9).minute(PERPETUAL, MIDNIGHT + 3)
-    assert minute != Market(10).minute(PERPETUAL, MIDNIGHT + 3)
+    assert minute == SampleMarket(9).minute(PERPETUAL, MIDNIGHT + 3)
+    assert minute != SampleMarket(10).minute(PERPETUAL, MIDNIGHT + 3)
 
 
-def test_the_book_at_an_instant_is_that_after_all_that_arrived(market: Market) -> None:
+def test_the_book_at_an_instant_is_that_after_all_that_arrived(market: SampleMarket) -> None:
     minute = market.minute(PERPETUAL, MIDNIGHT)
     event = list(minute.book_events())[1_000]
     before, after = minute.book_at(event.arrival - 1), minute.book_at(event.arrival)
@@ -123,7 +123,7 @@ def test_the_book_at_an_instant_is_that_after_all_that_arrived(market: Market) -
     assert max(bids) < min(asks)
 
 
-def test_no_book_ever_opens_without_a_side(market: Market) -> None:
+def test_no_book_ever_opens_without_a_side(market: SampleMarket) -> None:
     for index in range(MIDNIGHT - 1_000_000, MIDNIGHT + 1_000_000, 9_973):
         for instrument in VENUES["deribit"].instruments(index):
             book = market.opening_book(instrument, index)
@@ -132,7 +132,7 @@ def test_no_book_ever_opens_without_a_side(market: Market) -> None:
             assert max(book.bids) < min(book.asks)
 
 
-def test_prices_of_one_asset_agree_across_venues(market: Market) -> None:
+def test_prices_of_one_asset_agree_across_venues(market: SampleMarket) -> None:
     second = MIDNIGHT * 60 + 1_234
     for instrument in INSTRUMENTS:
         if instrument.kind in ("spot", "perpetual") and instrument.asset == "BTC":
@@ -142,7 +142,7 @@ def test_prices_of_one_asset_agree_across_venues(market: Market) -> None:
             assert instrument.price(bid) == pytest.approx(market.fair_price(instrument, second), rel=0.002)
 
 
-def test_references_move_and_funding_is_paid_every_eight_hours(market: Market) -> None:
+def test_references_move_and_funding_is_paid_every_eight_hours(market: SampleMarket) -> None:
     hours = [market.reference(PERPETUAL, MIDNIGHT * 60 + hour * 3_600) for hour in range(24)]
     assert len({each.funding_rate for each in hours[:8]}) == 1
     assert len({market.reference(PERPETUAL, MIDNIGHT * 60 + period * 8 * 3_600).funding_rate for period in range(21)}) > 15
@@ -153,7 +153,7 @@ def test_references_move_and_funding_is_paid_every_eight_hours(market: Market) -
     assert hours[7].predicted_funding_rate == pytest.approx(hours[8].funding_rate, abs=0.0001)
 
 
-def test_options_have_greeks_that_fit_their_strikes(market: Market) -> None:
+def test_options_have_greeks_that_fit_their_strikes(market: SampleMarket) -> None:
     options = [each for each in VENUES["deribit"].instruments(MIDNIGHT) if each.kind == "option"]
     calls = [market.reference(each, MIDNIGHT * 60) for each in options if each.terms is not None and each.terms.call]
     deltas = [each.greeks.delta for each in calls if each.greeks is not None]

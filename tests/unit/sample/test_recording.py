@@ -10,7 +10,7 @@ import pytest
 
 from tardis_machine.errors import OptionsError
 from tardis_machine.filters import Filter
-from tardis_machine.sample.market import EVERYDAY, MINUTE_US, MOSTLY_UPDATES, Market, OrderFlow
+from tardis_machine.sample.market import EVERYDAY, MINUTE_US, MOSTLY_UPDATES, MessageMix, SampleMarket
 from tardis_machine.sample.recording import Recording
 from tardis_machine.sample.venues import VENUES
 from tests.unit.sample.readers import READERS, Books, OkexBooks
@@ -40,7 +40,7 @@ GOLDEN = {
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return Recording(Market(1, activity=0.5), disconnects_per_day=0)
+    return Recording(SampleMarket(1, activity=0.5), disconnects_per_day=0)
 
 
 def _messages(data: bytes) -> list[str]:
@@ -49,13 +49,16 @@ def _messages(data: bytes) -> list[str]:
 
 @pytest.mark.parametrize("exchange", VENUES)
 def test_a_seed_always_gives_the_same_bytes(exchange: str) -> None:
-    data, calm = (Recording(Market(1, flow=flow)).minute(exchange, MIDNIGHT) for flow in (EVERYDAY, MOSTLY_UPDATES))
+    data, calm = (
+        Recording(SampleMarket(1, message_mix=message_mix)).minute(exchange, MIDNIGHT)
+        for message_mix in (EVERYDAY, MOSTLY_UPDATES)
+    )
     assert (sha256(data).hexdigest()[:16], sha256(calm).hexdigest()[:16]) == GOLDEN[exchange]
-    assert Recording(Market(2)).minute(exchange, MIDNIGHT) != data
+    assert Recording(SampleMarket(2)).minute(exchange, MIDNIGHT) != data
 
 
 @pytest.mark.parametrize(
-    ("flow", "shares"),
+    ("message_mix", "shares"),
     [
         (EVERYDAY, {"orderBookL2 update": 0.6, "orderBookL2 delete": 0.165, "orderBookL2 insert": 0.165, "trade insert": 0.07}),
         (
@@ -65,8 +68,8 @@ def test_a_seed_always_gives_the_same_bytes(exchange: str) -> None:
     ],
     ids=["everyday", "mostly updates"],
 )
-def test_messages_of_a_book_divide_as_its_orders_say(flow: OrderFlow, shares: dict[str, float]) -> None:
-    recording = Recording(Market(2, flow=flow), disconnects_per_day=0)
+def test_messages_divide_as_the_mix_says(message_mix: MessageMix, shares: dict[str, float]) -> None:
+    recording = Recording(SampleMarket(2, message_mix=message_mix), disconnects_per_day=0)
     filters = [Filter(channel, ["XBTUSD"]) for channel in ("trade", "orderBookL2")]
     messages = _messages(recording.slice("bitmex", (MIDNIGHT + 1) * MINUTE_US, 20, filters))
     kinds = Counter(f"{message['table']} {message['action']}" for message in map(json.loads, messages))
@@ -136,7 +139,7 @@ def _check_books(recording: Recording, exchange: str, books: Books, first: int) 
 
 @pytest.mark.parametrize("exchange", READERS)
 def test_after_a_lost_connection_everything_starts_anew(exchange: str) -> None:
-    recording = Recording(Market(4, activity=0.5), disconnects_per_day=1_440)
+    recording = Recording(SampleMarket(4, activity=0.5), disconnects_per_day=1_440)
     index = MIDNIGHT + 77
     outage = recording.outage(exchange, index)
     assert outage is not None
@@ -152,8 +155,8 @@ def test_after_a_lost_connection_everything_starts_anew(exchange: str) -> None:
 
 
 def test_no_line_arrives_while_the_connection_is_away() -> None:
-    recording = Recording(Market(4), disconnects_per_day=1_440)
-    whole = Recording(Market(4), disconnects_per_day=0).minute("bitmex", MIDNIGHT + 77).decode().split("\n")
+    recording = Recording(SampleMarket(4), disconnects_per_day=1_440)
+    whole = Recording(SampleMarket(4), disconnects_per_day=0).minute("bitmex", MIDNIGHT + 77).decode().split("\n")
     outage = recording.outage("bitmex", MIDNIGHT + 77)
     assert outage is not None
     lost, back = (f"{(at - (MIDNIGHT + 77) * MINUTE_US * 10) / 10_000_000:010.7f}" for at in outage)
@@ -201,7 +204,7 @@ def test_every_channel_can_be_asked_for_alone(recording: Recording, exchange: st
 
 
 def test_filters_take_channels_and_symbols() -> None:
-    recording = Recording(Market(1), disconnects_per_day=0)
+    recording = Recording(SampleMarket(1), disconnects_per_day=0)
     index = MIDNIGHT + 5
     trades = recording.minute("bitmex", index, [Filter("trade", ["XBTUSD"])])
     assert trades
@@ -227,12 +230,12 @@ def test_a_message_of_several_symbols_comes_when_one_of_them_is_asked_for(record
 
 
 def test_an_empty_line_comes_with_any_filter() -> None:
-    recording = Recording(Market(4), disconnects_per_day=1_440)
+    recording = Recording(SampleMarket(4), disconnects_per_day=1_440)
     assert recording.minute("bitmex", MIDNIGHT + 9, [Filter("chat")]) == b"\n"
 
 
 def test_channels_that_belong_to_no_instrument() -> None:
-    recording = Recording(Market(1), disconnects_per_day=0)
+    recording = Recording(SampleMarket(1), disconnects_per_day=0)
     for exchange, channel, symbol in (
         ("binance-delivery", "indexPrice", "btcusd"),
         ("deribit", "deribit_price_index", "btc_usd"),
@@ -244,7 +247,7 @@ def test_channels_that_belong_to_no_instrument() -> None:
 
 
 def test_liquidations_are_said_in_each_language() -> None:
-    recording = Recording(Market(1), disconnects_per_day=0)
+    recording = Recording(SampleMarket(1), disconnects_per_day=0)
 
     def messages(exchange: str, channel: str, first: int) -> list[str]:
         return [
@@ -268,7 +271,7 @@ def test_a_slice_is_its_minutes_one_after_the_other(recording: Recording) -> Non
 
 
 def test_what_was_made_is_kept_within_bounds() -> None:
-    recording = Recording(Market(1, activity=0.2), keep_bytes=1_000_000)
+    recording = Recording(SampleMarket(1, activity=0.2), keep_bytes=1_000_000)
     data = recording.minute("bitmex", MIDNIGHT)
     assert recording.minute("bitmex", MIDNIGHT) is data
     for minute in range(1, 10):

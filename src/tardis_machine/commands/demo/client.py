@@ -22,7 +22,7 @@ from .progress import Teller
 from .walk import FROM_US, Walk
 
 if TYPE_CHECKING:
-    from ...sample.live.apart import ExchangesApart
+    from ...sample.live.separate_process import RemoteExchanges
 
 __all__ = ["ask"]
 
@@ -43,12 +43,12 @@ def _upstream(walk: Walk, settings: Settings, teller: Teller) -> Iterator[tuple[
     """Where data comes from, as options of the machine; and what stops it, where it would go on for ever."""
     exchanges = [request["exchange"] for request in walk.requests]
     if walk.live:
-        from ...sample.live.apart import serve_apart
+        from ...sample.live.separate_process import serve_exchanges_in_process
 
         teller.say("exchanges", f"{', '.join(exchanges)}, simulated (seed {walk.seed}, activity {walk.activity:.0%})")
-        apart: ExchangesApart
-        with serve_apart(exchanges, seed=walk.seed, activity=walk.activity) as apart:
-            yield {"exchange_urls": apart.urls}, apart.pause
+        remote: RemoteExchanges
+        with serve_exchanges_in_process(exchanges, seed=walk.seed, activity=walk.activity) as remote:
+            yield {"exchange_urls": remote.urls}, remote.pause
         return
     if walk.real:
         teller.say("history", settings.api_url)

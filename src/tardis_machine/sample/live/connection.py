@@ -1,6 +1,6 @@
-"""One client's socket: carries a dialogue, and misbehaves on it when told to.
+"""One client's WebSocket to a simulated exchange. It carries a dialogue, and misbehaves when told to.
 
-Invariant: frames leave in the order in which they were queued; what is not sent yet is not in the log.
+Invariant: frames leave in the order in which they were queued, and the log holds only what was sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aiohttp import WSMsgType, web
 from .families import Dialogue, Frame, Hangup, Ping, parse
 from .misbehaviour import Close, DropUpdates, ErrorFrame, Garbage, HalfFrame, Misbehaviour, Reset, Silence
 
-__all__ = ["Connection", "reset"]
+__all__ = ["SimulatedConnection", "reset"]
 
 _TEXT, _CLOSE, _PING, _PONG = 0x1, 0x8, 0x9, 0xA
 _CLOSING_S = 1.0
@@ -36,10 +36,10 @@ class _Raw(bytes):
     """Bytes for the wire as they are."""
 
 
-class Connection:
-    """One WebSocket of one client. `log` is told of each message that is sent, and whose it was."""
+class SimulatedConnection:
+    """One WebSocket of one client. Calls `log` with itself and the messages whenever it sends some."""
 
-    def __init__(self, request: web.Request, dialogue: Dialogue, log: Callable[[Connection, list[bytes]], None]) -> None:
+    def __init__(self, request: web.Request, dialogue: Dialogue, log: Callable[[SimulatedConnection, list[bytes]], None]) -> None:
         self.identity = next(_identities)
         self.dialogue = dialogue
         self.exchange = dialogue.venue.name
@@ -72,7 +72,7 @@ class Connection:
         """Sends what became due."""
         if not self._socket.prepared or self._socket.closed or self._ended or self._is_silent:
             return
-        self._queue.extend(self.dialogue.session.due(position))
+        self._queue.extend(self.dialogue.subscriptions.due(position))
         self._queue.extend(self.dialogue.tick())
         await self.flush()
 
@@ -93,7 +93,7 @@ class Connection:
         elif isinstance(what, ErrorFrame) and not what.instead_of_answers:
             self._start(*self.dialogue.error(what.error))
         elif isinstance(what, DropUpdates):
-            self.dialogue.session.drop = what
+            self.dialogue.subscriptions.drop = what
 
     def silence(self, seconds: float | None) -> None:
         """Sends nothing for so long by the timer, None for good."""
@@ -112,7 +112,7 @@ class Connection:
     def recover(self) -> None:
         """Forgets what it was told."""
         self._silent_until_s = 0.0
-        self.dialogue.session.drop = None
+        self.dialogue.subscriptions.drop = None
 
     async def end(self) -> None:
         """Closes the socket, as the exchange goes away."""

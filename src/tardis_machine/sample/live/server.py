@@ -16,15 +16,15 @@ from typing import NamedTuple
 from aiohttp import web
 
 from ...errors import OptionsError
-from ..market import Market
+from ..market import SampleMarket
 from ..venues._contract import SECOND
+from .broadcast import MINUTE, Topic
 from .clock import Clock
-from .connection import Connection, reset
+from .connection import SimulatedConnection, reset
 from .control import add_control_routes
 from .families import DEFAULT_EXCHANGES, FAMILIES, Rest
 from .misbehaviour import ClockSkew, ErrorFrame, Faults, Misbehaviour, Refuse, Silence, Snapshot
-from .session import Session
-from .tape import MINUTE, Topic
+from .subscriptions import Subscriptions
 from .venue import LiveVenue
 
 __all__ = ["SentMessage", "SimulatedExchanges"]
@@ -70,10 +70,10 @@ class SimulatedExchanges:
         if start_us is None:
             start_us = DEFAULT_START_US if speed is None else time.time_ns() // 1_000
         self.clock = Clock(start_us, speed, timer_speed)
-        self.market = Market(seed, activity)
+        self.market = SampleMarket(seed, activity)
         self.sent: deque[SentMessage] = deque(maxlen=keep_sent)
         """What was sent last, in order."""
-        self.connections: list[Connection] = []
+        self.connections: list[SimulatedConnection] = []
         self.accepted = 0
         """How many connections were made."""
         self._host = host
@@ -145,7 +145,7 @@ class SimulatedExchanges:
         for connection in self.open_connections(exchange):
             connection.recover()
 
-    def open_connections(self, exchange: str) -> list[Connection]:
+    def open_connections(self, exchange: str) -> list[SimulatedConnection]:
         """Those of one exchange."""
         return [each for each in self.connections if each.exchange == exchange]
 
@@ -214,7 +214,7 @@ class SimulatedExchanges:
                 making = None
             if making is None and self._prepared_index <= index and self.clock.position % MINUTE > MINUTE // 4:
                 self._prepared_index = index + 1
-                read = [(each.dialogue.venue, topic) for each in self.connections for topic in each.dialogue.session.topics]
+                read = [(each.dialogue.venue, topic) for each in self.connections for topic in each.dialogue.subscriptions.topics]
                 making = asyncio.create_task(asyncio.to_thread(_make, read, index + 1))
 
     async def _pump(self, position: int) -> None:
@@ -225,7 +225,7 @@ class SimulatedExchanges:
         if position // MINUTE > self._minute_index:
             self._minute_index = position // MINUTE
             for venue in self._venues.values():
-                venue.tape.forget(self._minute_index - _FORGET_MINUTES)
+                venue.broadcast.forget(self._minute_index - _FORGET_MINUTES)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         exchange, path = request.match_info["exchange"], request.match_info["path"] or "/"
@@ -249,7 +249,7 @@ class SimulatedExchanges:
         dialogue = FAMILIES[exchange].dialogue
         if not dialogue.serves(path):
             return web.Response(status=404, text=f"There is no socket at {path}.")
-        connection = Connection(request, dialogue(Session(self._venues[exchange]), path, request.query), self._log)
+        connection = SimulatedConnection(request, dialogue(Subscriptions(self._venues[exchange]), path, request.query), self._log)
         self.accepted += 1
         self.connections.append(connection)
         try:
@@ -269,7 +269,7 @@ class SimulatedExchanges:
         self.sent.append(SentMessage(exchange, 0, time.time_ns(), self.clock.now_us, body))
         return web.Response(body=body, status=answer.status, headers=answer.headers, content_type="application/json")
 
-    def _log(self, connection: Connection, messages: list[bytes]) -> None:
+    def _log(self, connection: SimulatedConnection, messages: list[bytes]) -> None:
         if self.sent.maxlen:
             head = (connection.exchange, connection.identity, time.time_ns(), self.clock.now_us)
             self.sent.extend([SentMessage(*head, message) for message in messages])
@@ -277,4 +277,4 @@ class SimulatedExchanges:
 
 def _make(topics: Iterable[tuple[LiveVenue, Topic]], index: int) -> None:
     for venue, topic in topics:
-        venue.tape.rows(topic, index)
+        venue.broadcast.rows(topic, index)

@@ -1,4 +1,4 @@
-"""One exchange as it runs: its tape, where the market stands, what it was told to do wrong, and the truth about its books.
+"""One running exchange: its broadcast, its clock, the faults it was told to show, and its true books.
 
 Invariant: the true book is the one that a client has who applied every message sent until now, no more and no less.
 """
@@ -9,13 +9,13 @@ import re
 from itertools import count
 
 from ...errors import OptionsError
-from ..market import Market
+from ..market import SampleMarket
 from ..venues import Venue
 from ..venues._contract import SECOND
+from .broadcast import MINUTE, Broadcast, Topic
 from .clock import Clock
+from .clock_skew import shift_times
 from .misbehaviour import Faults
-from .tape import MINUTE, Tape, Topic
-from .times import shift_times
 
 __all__ = ["LiveVenue"]
 
@@ -23,11 +23,11 @@ __all__ = ["LiveVenue"]
 class LiveVenue:
     """What all connections to one exchange share."""
 
-    def __init__(self, venue: Venue, market: Market, clock: Clock, times: re.Pattern[bytes]) -> None:
+    def __init__(self, venue: Venue, market: SampleMarket, clock: Clock, times: re.Pattern[bytes]) -> None:
         self.name = venue.exchange
         self.venue = venue
         self.clock = clock
-        self.tape = Tape(market, venue)
+        self.broadcast = Broadcast(market, venue)
         self.faults = Faults()
         self._times = times
         self._identities = count(1)
@@ -61,7 +61,7 @@ class LiveVenue:
         if topic.instrument is None:
             return None
         at = self.clock.position - int(old_s * SECOND)
-        return self.venue.opening(self.tape.market, self.tape.minute(topic.instrument, at), topic.channel, at)
+        return self.venue.opening(self.broadcast.market, self.broadcast.minute(topic.instrument, at), topic.channel, at)
 
     def true_book(self, symbol: str, channel: str | None = None) -> tuple[dict[float, float], dict[float, float]]:
         """Bids and asks, price to amount, best first, as a channel has told them until now."""
@@ -69,7 +69,7 @@ class LiveVenue:
         listed = self.venue.instruments(self.clock.position // MINUTE)
         for instrument in listed:
             if symbol.upper() in (instrument.symbol.upper(), self.venue.symbol(channel, instrument).upper()):
-                minute = self.tape.minute(instrument, self.clock.position)
-                return self.venue.shown(self.tape.market, minute, channel, self.clock.position).levels(instrument)
+                minute = self.broadcast.minute(instrument, self.clock.position)
+                return self.venue.shown(self.broadcast.market, minute, channel, self.clock.position).levels(instrument)
         names = ", ".join(each.symbol for each in listed)
         raise OptionsError(f"symbol: {self.name} has no '{symbol}', it takes one of {names}", "symbol")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from ..instrument import Instrument
-from ..market import MINUTE_US, Book, BookEvent, Change, Market, Minute, TradeEvent
-from ..noise import mix
+from ..market import MINUTE_US, BookEvent, Change, Minute, SampleMarket, SlotBook, TradeEvent
+from ..seeded_random import mix
 
 __all__ = [
     "SECOND",
@@ -60,23 +60,23 @@ class Venue(ABC):
         return instrument.symbol
 
     @abstractmethod
-    def rows(self, market: Market, minute: Minute, channels: frozenset[str]) -> Iterable[Row]:
+    def rows(self, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterable[Row]:
         """A minute of one instrument in these channels, each channel's messages in order of arrival."""
 
     @abstractmethod
-    def greeting(self, market: Market, arrival: int, wants: Wants) -> Iterable[Row]:
+    def greeting(self, market: SampleMarket, arrival: int, wants: Wants) -> Iterable[Row]:
         """What the exchange sends to a recorder that connects: answers and snapshots, a clock tick apart, each with the book as
         of its own arrival; what it sends late comes within two seconds."""
 
-    def common(self, market: Market, minute_index: int, wants: Wants) -> Iterable[Row]:
+    def common(self, market: SampleMarket, minute_index: int, wants: Wants) -> Iterable[Row]:
         """Messages of channels that belong to no single instrument."""
         return ()
 
-    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str | None:
+    def opening(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> str | None:
         """What a live client of a channel gets first: a snapshot with all that its messages told until then; None: nothing."""
         return None
 
-    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+    def shown(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> SlotBook:
         """The book that a channel's messages had told until then."""
         return minute.book_at(arrival)
 
@@ -106,7 +106,7 @@ def seconds(key: int, minute_index: int, every_s: int = 1) -> Iterator[tuple[int
             yield second * SECOND + 60_000 + mix(key, second) % 40_000, second
 
 
-def ticks(market: Market, minute: Minute, every_s: int = 1) -> Iterator[Tick]:
+def ticks(market: SampleMarket, minute: Minute, every_s: int = 1) -> Iterator[Tick]:
     """The same with the last trade and the best of the book at each of them."""
     best = minute.opening.best()
     trade = (market.trades_before(minute.instrument, minute.index) - 1, best[0] or best[2], 1, False)

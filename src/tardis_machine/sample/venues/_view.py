@@ -1,4 +1,4 @@
-"""Books that are told only so deep: what is in view, and how the view changes.
+"""Books of which a venue sends only the best levels: which levels are in view, and how the view changes.
 
 Invariant: the changes of a view, applied to it, give the view after them.
 """
@@ -9,23 +9,23 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from math import inf
 
-from ..market import Book, BookEvent, Change
+from ..market import BookEvent, Change, SlotBook
 
 __all__ = ["best_of", "view_changes"]
 
 
-def best_of(book: Book, depth: int) -> Book:
+def best_of(book: SlotBook, depth: int) -> SlotBook:
     """The best levels of both sides, a book of its own."""
     bids, asks = sorted(book.bids, reverse=True)[:depth], sorted(book.asks)[:depth]
-    return Book({slot: book.bids[slot] for slot in bids}, {slot: book.asks[slot] for slot in asks})
+    return SlotBook({slot: book.bids[slot] for slot in bids}, {slot: book.asks[slot] for slot in asks})
 
 
 def view_changes(
-    opening: Book, events: Iterable[BookEvent], depth: int
-) -> Iterator[tuple[BookEvent, list[Change], list[Change], Book]]:
+    opening: SlotBook, events: Iterable[BookEvent], depth: int
+) -> Iterator[tuple[BookEvent, list[Change], list[Change], SlotBook]]:
     """For each event the changes in view, those of levels that are only out of view now, and the whole book after it."""
     book = opening.copy()
-    sides = (_Side(True, book.bids, depth), _Side(False, book.asks, depth))
+    sides = (_RankedSide(True, book.bids, depth), _RankedSide(False, book.asks, depth))
     for event in events:
         changes: list[Change] = []
         passed: list[Change] = []
@@ -36,8 +36,8 @@ def view_changes(
         yield event, changes, passed, book
 
 
-class _Side:
-    """One side of a book by rank, best first, and the worst rank that is in view."""
+class _RankedSide:
+    """One side of a book, sorted from the best level to the worst, and the last level in view."""
 
     def __init__(self, bid: bool, levels: dict[int, int], depth: int) -> None:
         self.bid = bid

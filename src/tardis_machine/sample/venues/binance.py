@@ -12,8 +12,8 @@ from itertools import groupby
 from operator import itemgetter
 
 from ..instrument import Instrument, Kind, Memo, Terms, to_decimal
-from ..market import Book, BookEvent, Market, Minute
-from ..noise import key_of, mix
+from ..market import BookEvent, Minute, SampleMarket, SlotBook
+from ..seeded_random import key_of, mix
 from ._contract import SECOND, Row, Venue, Wants, bundle, bundled_until, seconds, sequence_ids, ticks, trades
 from ._listing import compact_date, quarter_ends
 
@@ -38,7 +38,7 @@ def rest_depth(minute: Minute, arrival: int, limit: int) -> str:
     return _snapshot_data(words, minute.book_at(taken), last, arrival, limit)
 
 
-def rest_open_interest(market: Market, instrument: Instrument, second: int) -> str:
+def rest_open_interest(market: SampleMarket, instrument: Instrument, second: int) -> str:
     """What `GET /openInterest` answers."""
     return _open_interest_data(_words(instrument), market, instrument, second)
 
@@ -59,7 +59,7 @@ class BinanceVenue(Venue):
     def symbol(self, channel: str, instrument: Instrument) -> str:
         return instrument.symbol.lower()
 
-    def rows(self, market: Market, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
+    def rows(self, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
         words = _words(minute.instrument)
         if "trade" in channels:
             yield from _trades(minute, words)
@@ -78,16 +78,16 @@ class BinanceVenue(Venue):
         if "openInterest" in channels:
             yield from _open_interest(market, minute, words)
 
-    def greeting(self, market: Market, arrival: int, wants: Wants) -> Iterator[Row]:
+    def greeting(self, market: SampleMarket, arrival: int, wants: Wants) -> Iterator[Row]:
         index = arrival // (60 * SECOND)
         for instrument in self.instruments(index):
             if wants("depthSnapshot", self.symbol("depthSnapshot", instrument)):
                 yield _snapshot(market.minute(instrument, index), arrival)
 
-    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+    def shown(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> SlotBook:
         return minute.book_at(bundled_until(minute, _DEPTH_EVERY_US, arrival))
 
-    def common(self, market: Market, minute_index: int, wants: Wants) -> Iterable[Row]:
+    def common(self, market: SampleMarket, minute_index: int, wants: Wants) -> Iterable[Row]:
         if self._coin_margined:
             for pair, asset in {_words(each).pair: each.asset for each in self.instruments(minute_index)}.items():
                 if wants("indexPrice", pair.lower()):
@@ -187,7 +187,7 @@ def _snapshot(minute: Minute, arrival: int) -> Row:
     return asked + SECOND // 4, f'{words.stream}depthSnapshot","generated":true,"data":{data}}}'
 
 
-def _snapshot_data(words: _Words, book: Book, last: int, taken: int, limit: int | None = None) -> str:
+def _snapshot_data(words: _Words, book: SlotBook, last: int, taken: int, limit: int | None = None) -> str:
     price, size = words.price, words.size
     bids = ",".join([f'["{price[slot]}","{size(book.bids[slot])}"]' for slot in sorted(book.bids, reverse=True)[:limit]])
     asks = ",".join([f'["{price[slot]}","{size(book.asks[slot])}"]' for slot in sorted(book.asks)[:limit]])
@@ -214,7 +214,7 @@ def _book_tickers(minute: Minute, words: _Words) -> Iterator[Row]:
                 yield event.arrival, f"{head}{{{common}}}}}"
 
 
-def _tickers(market: Market, minute: Minute, words: _Words) -> Iterator[Row]:
+def _tickers(market: SampleMarket, minute: Minute, words: _Words) -> Iterator[Row]:
     day, price, size = market.day(minute.instrument, minute.index), words.price, words.size
     decimals = minute.instrument.price_decimals
     opened, high, low = (f"{value:.{decimals}f}{words.zeros}" for value in (day.open, day.high, day.low))
@@ -228,7 +228,7 @@ def _tickers(market: Market, minute: Minute, words: _Words) -> Iterator[Row]:
         yield tick.arrival, f'{head},{moved},{traded},"q":"{size(day.lots)}",{counts}}}}}'
 
 
-def _mark_prices(market: Market, minute: Minute, words: _Words) -> Iterator[Row]:
+def _mark_prices(market: SampleMarket, minute: Minute, words: _Words) -> Iterator[Row]:
     instrument = minute.instrument
     for arrival, second in seconds(instrument.key, minute.index):
         reference = market.reference(instrument, second)
@@ -241,7 +241,7 @@ def _mark_prices(market: Market, minute: Minute, words: _Words) -> Iterator[Row]
         yield arrival, f'{head},"p":"{reference.fair:.8f}","P":"{reference.index:.8f}",{index}{funding}}}}}'
 
 
-def _index_prices(market: Market, minute_index: int, pair: str, asset: str) -> Iterator[Row]:
+def _index_prices(market: SampleMarket, minute_index: int, pair: str, asset: str) -> Iterator[Row]:
     for arrival, second in seconds(key_of(pair), minute_index):
         head = f'{{"stream":"{pair.lower()}@indexPrice@1s","data":{{"e":"indexPriceUpdate","E":{second * 1_000},"i":"{pair}"'
         yield arrival, f'{head},"p":"{market.index(asset, second):.8f}"}}}}'
@@ -260,13 +260,13 @@ def _forced_orders(minute: Minute, words: _Words) -> Iterator[Row]:
             yield event.arrival + 30, f"{head},{order},{filled}}}}}}}"
 
 
-def _open_interest(market: Market, minute: Minute, words: _Words) -> Iterator[Row]:
+def _open_interest(market: SampleMarket, minute: Minute, words: _Words) -> Iterator[Row]:
     head = f'{words.stream}openInterest","generated":true,"data":'
     for arrival, second in seconds(minute.instrument.key, minute.index, every_s=15):
         yield arrival + 5_000, f"{head}{_open_interest_data(words, market, minute.instrument, second)}}}"
 
 
-def _open_interest_data(words: _Words, market: Market, instrument: Instrument, second: int) -> str:
+def _open_interest_data(words: _Words, market: SampleMarket, instrument: Instrument, second: int) -> str:
     pair = f'"pair":"{words.pair}","contractType":"CURRENT_QUARTER",' if words.coin_margined else ""
     size = words.size(market.reference(instrument, second).open_interest)
     # Fetched over REST by the recorder: the exchange's time is older than the message.

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from ...messages import to_timestamp
 from ..instrument import Instrument, Memo, Terms, to_number, to_rounded
-from ..market import Change, Market, Minute
-from ..noise import uuid_of
+from ..market import Change, Minute, SampleMarket
+from ..seeded_random import uuid_of
 from ._contract import SECOND, Row, Venue, Wants, seconds, trades
 from ._listing import quarter_ends
 
@@ -28,7 +28,7 @@ class BitmexVenue(Venue):
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return _instruments(quarter_ends(minute_index)[0])
 
-    def rows(self, market: Market, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
+    def rows(self, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
         if "trade" in channels:
             yield from _trades(minute)
         if "orderBookL2" in channels:
@@ -42,7 +42,7 @@ class BitmexVenue(Venue):
         if "funding" in channels and minute.instrument.kind == "perpetual":
             yield from _funding(market, minute)
 
-    def greeting(self, market: Market, arrival: int, wants: Wants) -> Iterator[Row]:
+    def greeting(self, market: SampleMarket, arrival: int, wants: Wants) -> Iterator[Row]:
         index, second = arrival // (60 * SECOND), arrival // SECOND
         listed = self.instruments(index)
         for place, channel in enumerate(("trade", "liquidation", "funding", "quote")):
@@ -55,7 +55,7 @@ class BitmexVenue(Venue):
             if wants("orderBookL2", each.symbol):
                 yield arrival + 20 + place, _book_partial(market.minute(each, index), arrival + 20 + place)
 
-    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str:
+    def opening(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> str:
         if channel == "orderBookL2":
             return _book_partial(minute, arrival)
         symbol, keys, data = minute.instrument.symbol, "", ""
@@ -197,7 +197,7 @@ def _quotes(minute: Minute) -> Iterator[Row]:
             )
 
 
-def _instrument_row(market: Market, instrument: Instrument, second: int) -> str:
+def _instrument_row(market: SampleMarket, instrument: Instrument, second: int) -> str:
     reference = market.reference(instrument, second)
     price, perpetual = to_rounded(reference.fair, 2), instrument.kind == "perpetual"
     funding = f'"{to_timestamp(reference.funding_s * 1_000_000, milliseconds=True)}"' if perpetual else "null"
@@ -214,7 +214,7 @@ def _instrument_row(market: Market, instrument: Instrument, second: int) -> str:
     )
 
 
-def _instrument_updates(market: Market, minute: Minute) -> Iterator[Row]:
+def _instrument_updates(market: SampleMarket, minute: Minute) -> Iterator[Row]:
     """The last price with trades, marks every second, open interest every five, predicted funding every minute."""
     instrument, price = minute.instrument, _words(minute.instrument).price
     head = f'{{"table":"instrument","action":"update","data":[{{"symbol":"{instrument.symbol}"'
@@ -250,7 +250,7 @@ def _liquidations(minute: Minute) -> Iterator[Row]:
             yield event.arrival + 2, f'{{"table":"liquidation","action":"delete","data":[{{{order}}}]}}'
 
 
-def _funding(market: Market, minute: Minute) -> Iterator[Row]:
+def _funding(market: SampleMarket, minute: Minute) -> Iterator[Row]:
     for arrival, second in seconds(minute.instrument.key, minute.index, every_s=8 * 3_600):
         rate = market.reference(minute.instrument, second - 1).funding_rate
         time = to_timestamp(second * 1_000_000, milliseconds=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from ..instrument import Instrument, Memo, Terms, to_decimal, to_rounded
-from ..market import Book, BookEvent, Market, Minute, Reference
-from ..noise import uuid_of
+from ..market import BookEvent, Minute, Reference, SampleMarket, SlotBook
+from ..seeded_random import uuid_of
 from ._contract import SECOND, Row, Tick, Venue, Wants, share_out, ticks, trades
 from ._listing import STRIKES, quarter_ends, spelled_date
 from ._view import best_of, view_changes
@@ -34,7 +34,7 @@ class BybitVenue(Venue):
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return self._list(quarter_ends(minute_index)[0])
 
-    def rows(self, market: Market, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
+    def rows(self, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
         for channel in channels:
             if channel in self.book_channels:
                 yield from _book_updates(market, minute, channel)
@@ -47,10 +47,10 @@ class BybitVenue(Venue):
             elif channel == "allLiquidation":
                 yield from _liquidations(minute)
 
-    def greeting(self, market: Market, arrival: int, wants: Wants) -> Iterable[Row]:
+    def greeting(self, market: SampleMarket, arrival: int, wants: Wants) -> Iterable[Row]:
         return ()
 
-    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str | None:
+    def opening(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> str | None:
         if channel in self.book_channels:
             taken, number, time_us = _last_message(market, minute, arrival)
             view = best_of(minute.book_at(taken), _depth(channel))
@@ -60,7 +60,7 @@ class BybitVenue(Venue):
             return _contract_ticker(market, minute, tick, "snapshot")
         return None
 
-    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+    def shown(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> SlotBook:
         return best_of(minute.book_at(_last_message(market, minute, arrival)[0]), _depth(channel))
 
 
@@ -81,18 +81,18 @@ def _words(instrument: Instrument) -> _Words:
     return _Words(instrument)
 
 
-def _messages_a_minute(market: Market, instrument: Instrument) -> int:
+def _messages_a_minute(market: SampleMarket, instrument: Instrument) -> int:
     """Fewer than a minute has changes, so that each has something to tell."""
     return max(int(instrument.changes_per_s * market.activity * 60.0 * _MESSAGES_PER_CHANGE), 1)
 
 
-def _numbered(market: Market, minute: Minute) -> Iterator[tuple[BookEvent, int]]:
+def _numbered(market: SampleMarket, minute: Minute) -> Iterator[tuple[BookEvent, int]]:
     count = _messages_a_minute(market, minute.instrument)
     groups = share_out(list(minute.book_events()), count)
     return ((group, minute.index * count + place) for place, group in enumerate(groups))
 
 
-def _last_message(market: Market, minute: Minute, arrival: int) -> tuple[int, int, int]:
+def _last_message(market: SampleMarket, minute: Minute, arrival: int) -> tuple[int, int, int]:
     """Arrival, number and time of a book's last message until then."""
     start = minute.index * 60 * SECOND
     taken, number, time_us = start, minute.index * _messages_a_minute(market, minute.instrument) - 1, start // 10
@@ -103,7 +103,7 @@ def _last_message(market: Market, minute: Minute, arrival: int) -> tuple[int, in
     return taken, number, time_us
 
 
-def _book_updates(market: Market, minute: Minute, channel: str) -> Iterator[Row]:
+def _book_updates(market: SampleMarket, minute: Minute, channel: str) -> Iterator[Row]:
     numbers = [number for _, number in _numbered(market, minute)]
     groups = (group for group, _ in _numbered(market, minute))
     views = view_changes(minute.opening, groups, _depth(channel))
@@ -165,7 +165,7 @@ def _liquidations(minute: Minute) -> Iterator[Row]:
             yield event.arrival + 30, f'{{"topic":"allLiquidation.{symbol}","type":"snapshot","ts":{ms + 3},"data":[{data}]}}'
 
 
-def _tickers(market: Market, minute: Minute) -> Iterator[Row]:
+def _tickers(market: SampleMarket, minute: Minute) -> Iterator[Row]:
     kind = minute.instrument.kind
     for tick in ticks(market, minute):
         if kind == "spot":
@@ -181,13 +181,13 @@ def _ticker(symbol: str, kind: str, tick: Tick, fields: str) -> str:
     return f'{{"topic":"tickers.{symbol}","type":"{kind}","data":{data},"cs":{tick.second},"ts":{tick.ms}}}'
 
 
-def _spot_ticker(market: Market, minute: Minute, tick: Tick) -> str:
+def _spot_ticker(market: SampleMarket, minute: Minute, tick: Tick) -> str:
     words, day = _words(minute.instrument), market.day(minute.instrument, minute.index)
     prices = f'"lastPrice":"{words.price[tick.trade[1]]}","highPrice24h":"{day.high:.2f}","lowPrice24h":"{day.low:.2f}"'
     return _ticker(minute.instrument.symbol, "snapshot", tick, f'{prices},"volume24h":"{words.size(day.lots)}"')
 
 
-def _contract_ticker(market: Market, minute: Minute, tick: Tick, kind: str) -> str:
+def _contract_ticker(market: SampleMarket, minute: Minute, tick: Tick, kind: str) -> str:
     instrument, words = minute.instrument, _words(minute.instrument)
     reference = market.reference(instrument, tick.second)
     fields = f'"lastPrice":"{words.price[tick.trade[1]]}",{_worth(instrument, reference, words)}'
@@ -205,7 +205,7 @@ def _worth(instrument: Instrument, reference: Reference, words: _Words) -> str:
     return f'"markPrice":"{mark}","indexPrice":"{index}","openInterest":"{words.size(reference.open_interest)}"'
 
 
-def _option_ticker(market: Market, minute: Minute, tick: Tick) -> str:
+def _option_ticker(market: SampleMarket, minute: Minute, tick: Tick) -> str:
     instrument, words = minute.instrument, _words(minute.instrument)
     reference = market.reference(instrument, tick.second)
     greeks = reference.greeks

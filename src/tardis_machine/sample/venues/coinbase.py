@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from ...messages import to_timestamp
 from ..instrument import Instrument, Memo, to_decimal, to_number
-from ..market import Book, BookEvent, Market, Minute, TradeEvent
-from ..noise import uuid_of
+from ..market import BookEvent, Minute, SampleMarket, SlotBook, TradeEvent
+from ..seeded_random import uuid_of
 from ._contract import SECOND, Row, Venue, Wants, bundle, bundled_until, last_trade, ticks, trades
 
 _BATCH_US = 50_000
@@ -32,7 +32,7 @@ class CoinbaseVenue(Venue):
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return _LISTED
 
-    def rows(self, market: Market, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
+    def rows(self, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
         if "match" in channels:
             yield from _matches(minute)
         if "l2update" in channels:
@@ -44,7 +44,7 @@ class CoinbaseVenue(Venue):
         if "ticker" in channels:
             yield from _tickers(market, minute)
 
-    def greeting(self, market: Market, arrival: int, wants: Wants) -> Iterator[Row]:
+    def greeting(self, market: SampleMarket, arrival: int, wants: Wants) -> Iterator[Row]:
         index = arrival // (60 * SECOND)
         if wants("subscriptions", ""):
             yield arrival, _subscriptions()
@@ -55,7 +55,7 @@ class CoinbaseVenue(Venue):
                 at = arrival + 10 + place
                 yield at, _snapshot(market.minute(instrument, index), at, at)
 
-    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str | None:
+    def opening(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> str | None:
         if channel in self.book_channels:
             return _snapshot(minute, arrival, arrival if channel == "l2update" else bundled_until(minute, _BATCH_US, arrival))
         trade = last_trade(minute, arrival) if channel == "match" else None
@@ -65,7 +65,7 @@ class CoinbaseVenue(Venue):
         identity = trade.first_id + len(trade.fills) - 1
         return _match("last_match", minute.instrument, identity, (slot, lots, trade.buy), trade.exchange_us)
 
-    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+    def shown(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> SlotBook:
         return minute.book_at(arrival if channel == "l2update" else bundled_until(minute, _BATCH_US, arrival))
 
 
@@ -107,7 +107,7 @@ def _matches(minute: Minute) -> Iterator[Row]:
             yield event.arrival + place, message
 
 
-def _last_match(market: Market, minute: Minute, arrival: int) -> str:
+def _last_match(market: SampleMarket, minute: Minute, arrival: int) -> str:
     identity, slot, lots, buy = next(ticks(market, minute)).trade
     return _match("last_match", minute.instrument, identity, (slot, lots, buy), arrival // 10 - 100_000)
 
@@ -130,7 +130,7 @@ def _snapshot(minute: Minute, arrival: int, taken: int) -> str:
     return f'{{"type":"snapshot",{words.product},"asks":[{asks}],"bids":[{bids}],"time":"{to_timestamp(arrival // 10 - 6_000)}"}}'
 
 
-def _heartbeats(market: Market, minute: Minute) -> Iterator[Row]:
+def _heartbeats(market: SampleMarket, minute: Minute) -> Iterator[Row]:
     product = _words(minute.instrument).product
     for tick in ticks(market, minute):
         identity = tick.trade[0]
@@ -138,7 +138,7 @@ def _heartbeats(market: Market, minute: Minute) -> Iterator[Row]:
         yield tick.arrival, f'{{"type":"heartbeat",{ids},"time":"{to_timestamp(tick.second * 1_000_000)}"}}'
 
 
-def _tickers(market: Market, minute: Minute) -> Iterator[Row]:
+def _tickers(market: SampleMarket, minute: Minute) -> Iterator[Row]:
     """One for each taker, with the book's best at that time."""
     words, day = _words(minute.instrument), market.day(minute.instrument, minute.index)
     price, size = words.price, words.size

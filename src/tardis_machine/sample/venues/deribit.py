@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from ..greeks import Greeks
 from ..instrument import Instrument, Kind, Memo, Terms, to_number, to_rounded
-from ..market import Book, BookEvent, Market, Minute, Reference
-from ..noise import key_of
+from ..market import BookEvent, Minute, Reference, SampleMarket, SlotBook
+from ..seeded_random import key_of
 from ._contract import SECOND, Row, Venue, Wants, bundle, bundled_until, seconds, sequence_ids, ticks, trades
 from ._listing import STRIKES, quarter_ends, spelled_date
 
@@ -31,7 +31,7 @@ class DeribitVenue(Venue):
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return _instruments(quarter_ends(minute_index)[0])
 
-    def rows(self, market: Market, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
+    def rows(self, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
         if "trades" in channels:
             yield from _trades(market, minute)
         if "book" in channels:
@@ -45,21 +45,21 @@ class DeribitVenue(Venue):
         if "perpetual" in channels and minute.instrument.kind == "perpetual":
             yield from _interest(market, minute)
 
-    def greeting(self, market: Market, arrival: int, wants: Wants) -> Iterator[Row]:
+    def greeting(self, market: SampleMarket, arrival: int, wants: Wants) -> Iterator[Row]:
         index = arrival // (60 * SECOND)
         for place, instrument in enumerate(self.instruments(index)):
             if wants("book", instrument.symbol):
                 yield arrival + place, _snapshot(market.minute(instrument, index), arrival + place, "raw")
 
-    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str | None:
+    def opening(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> str | None:
         if channel not in self.book_channels:
             return None
         return _snapshot(minute, arrival, "raw" if channel == "book" else "100ms")
 
-    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+    def shown(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> SlotBook:
         return minute.book_at(arrival if channel == "book" else bundled_until(minute, _BATCH_US, arrival))
 
-    def common(self, market: Market, minute_index: int, wants: Wants) -> Iterator[Row]:
+    def common(self, market: SampleMarket, minute_index: int, wants: Wants) -> Iterator[Row]:
         for name, asset in _INDEXES.items():
             if wants("deribit_price_index", name):
                 for arrival, second in seconds(key_of(name), minute_index):
@@ -108,7 +108,7 @@ def _notification(channel: str, data: str) -> str:
     return f'{{"jsonrpc":"2.0","method":"subscription","params":{{"channel":"{channel}","data":{data}}}}}'
 
 
-def _trades(market: Market, minute: Minute) -> Iterator[Row]:
+def _trades(market: SampleMarket, minute: Minute) -> Iterator[Row]:
     instrument, words = minute.instrument, _words(minute.instrument)
     channel, last, direction = f"trades.{instrument.symbol}.raw", 0, 1
     for event in trades(minute):
@@ -183,7 +183,7 @@ def _best(words: _Words, bid: int, bid_lots: int, ask: int, ask_lots: int) -> st
     return f'{bids},"best_ask_price":{words.price[ask]},"best_ask_amount":{words.size(ask_lots)}'
 
 
-def _tickers(market: Market, minute: Minute) -> Iterator[Row]:
+def _tickers(market: SampleMarket, minute: Minute) -> Iterator[Row]:
     instrument, words = minute.instrument, _words(minute.instrument)
     day = market.day(instrument, minute.index)
     decimals = instrument.price_decimals
@@ -221,7 +221,7 @@ def _greeks(instrument: Instrument, reference: Reference, greeks: Greeks) -> str
     return f'{underlying},"mark_iv":{mark},"bid_iv":{bid},"ask_iv":{ask},"interest_rate":0,"greeks":{{{values}}},'
 
 
-def _interest(market: Market, minute: Minute) -> Iterator[Row]:
+def _interest(market: SampleMarket, minute: Minute) -> Iterator[Row]:
     for arrival, second in seconds(minute.instrument.key, minute.index):
         reference = market.reference(minute.instrument, second)
         rate, index = to_rounded(reference.funding_rate, 8), to_rounded(reference.index, 2)

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from ...messages import to_timestamp
 from ..instrument import Instrument, Memo, to_decimal
-from ..market import Book, BookEvent, Change, Market, Minute, TradeEvent
+from ..market import BookEvent, Change, Minute, SampleMarket, SlotBook, TradeEvent
 from ._contract import Row, Venue, Wants, last_trade, ticks, trades
 from ._view import best_of, view_changes
 
@@ -39,7 +39,7 @@ class KrakenVenue(Venue):
     def symbol(self, channel: str, instrument: Instrument) -> str:
         return _spell(instrument, channel.startswith("v1"))
 
-    def rows(self, market: Market, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
+    def rows(self, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
         for channel in channels:
             words = _words(minute.instrument, channel.startswith("v1"))
             if channel in self.book_channels:
@@ -53,17 +53,17 @@ class KrakenVenue(Venue):
             elif channel in ("v1/ticker", "v2/ticker-trades"):
                 yield from _tickers(market, minute, words)
 
-    def greeting(self, market: Market, arrival: int, wants: Wants) -> Iterable[Row]:
+    def greeting(self, market: SampleMarket, arrival: int, wants: Wants) -> Iterable[Row]:
         return ()
 
-    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str | None:
+    def opening(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> str | None:
         words = _words(minute.instrument, channel.startswith("v1"))
         if channel in self.book_channels:
             return _book_snapshot(minute.book_at(arrival), words, _depth(channel), arrival // 10 - 6_000)
         trade = last_trade(minute, arrival) if channel == "v2/trade" else None
         return None if trade is None else _trade(trade, words, "snapshot")
 
-    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+    def shown(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> SlotBook:
         return best_of(minute.book_at(arrival), _depth(channel))
 
 
@@ -91,7 +91,7 @@ class _Words:
             return f'["{self.price[slot]}","{self.size(lots)}","{_seconds(time_us)}"]'
         return f'{{"price":{self.price[slot]},"qty":{self.size(lots)}}}'
 
-    def checksum(self, book: Book) -> int:
+    def checksum(self, book: SlotBook) -> int:
         """CRC-32 of the digits of the best levels, asks first."""
         best = [(slot, book.asks[slot]) for slot in sorted(book.asks)[:_CHECKED_LEVELS]]
         best += [(slot, book.bids[slot]) for slot in sorted(book.bids, reverse=True)[:_CHECKED_LEVELS]]
@@ -130,7 +130,7 @@ def _book_update(words: _Words, depth: int, event: BookEvent, changes: list[Chan
     return f'[{depth},{",".join([f"{{{side}}}" for side in sides])},"book-{depth}","{words.symbol}"]'
 
 
-def _book_snapshot(book: Book, words: _Words, depth: int, time_us: int) -> str:
+def _book_snapshot(book: SlotBook, words: _Words, depth: int, time_us: int) -> str:
     view = best_of(book, depth)
     bids = ",".join([words.level(slot, lots, time_us) for slot, lots in view.bids.items()])
     asks = ",".join([words.level(slot, lots, time_us) for slot, lots in view.asks.items()])
@@ -176,20 +176,20 @@ def _spreads(minute: Minute, words: _Words) -> Iterator[Row]:
         yield event.arrival, f'[341,[{prices},{sizes}],"spread","{words.symbol}"]'
 
 
-def _best(market: Market, minute: Minute, words: _Words) -> Iterator[Row]:
+def _best(market: SampleMarket, minute: Minute, words: _Words) -> Iterator[Row]:
     for event in _changes_of_best(minute):
         best = (event.bid, event.bid_lots, event.ask, event.ask_lots)
         yield event.arrival, _ticker(market, minute, words, best, words.price[event.bid], event.exchange_us)
 
 
-def _tickers(market: Market, minute: Minute, words: _Words) -> Iterator[Row]:
+def _tickers(market: SampleMarket, minute: Minute, words: _Words) -> Iterator[Row]:
     for tick in ticks(market, minute):
         if tick.bid and tick.ask:
             best, last = (tick.bid, tick.bid_lots, tick.ask, tick.ask_lots), words.price[tick.trade[1]]
             yield tick.arrival, _ticker(market, minute, words, best, last, tick.second * 1_000_000)
 
 
-def _ticker(market: Market, minute: Minute, words: _Words, best: tuple[int, int, int, int], last: str, time_us: int) -> str:
+def _ticker(market: SampleMarket, minute: Minute, words: _Words, best: tuple[int, int, int, int], last: str, time_us: int) -> str:
     bid, bid_lots, ask, ask_lots = best
     day, decimals = market.day(minute.instrument, minute.index), minute.instrument.price_decimals
     if words.old:

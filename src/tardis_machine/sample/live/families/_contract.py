@@ -1,6 +1,6 @@
 """How an exchange talks to a client: what it says when one connects, what it answers, what it says by the clock.
 
-Invariant: no I/O here. Text comes in, frames go out; time and market are those of the session.
+Invariant: no I/O here. Text comes in, frames go out; time and market are those of the client's subscriptions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 from ....messages import to_timestamp
 from ...venues import Venue
 from ..misbehaviour import ErrorKind
-from ..session import Session
+from ..subscriptions import Subscriptions
 from ..venue import LiveVenue
 
 __all__ = ["Dialogue", "Family", "Frame", "Hangup", "Json", "Ping", "Rest", "RestAnswer", "as_list", "parse", "to_json"]
@@ -65,8 +65,8 @@ class Dialogue(ABC):
     deflate: ClassVar[bool] = False
     """Whether the exchange compresses messages (permessage-deflate) when a client asks for it."""
 
-    def __init__(self, session: Session, path: str, query: Mapping[str, str]) -> None:
-        self.session = session
+    def __init__(self, subscriptions: Subscriptions, path: str, query: Mapping[str, str]) -> None:
+        self.subscriptions = subscriptions
         self.path = path
         self.query = query
         self.opened_s = self.heard_s = self.sent_s = self.timer_s
@@ -74,12 +74,12 @@ class Dialogue(ABC):
     @property
     def timer_s(self) -> float:
         """What time-outs go by."""
-        return self.session.venue.clock.timer_s
+        return self.subscriptions.venue.clock.timer_s
 
     @property
     def venue(self) -> LiveVenue:
         """The exchange."""
-        return self.session.venue
+        return self.subscriptions.venue
 
     @property
     def time(self) -> str:

@@ -12,9 +12,9 @@ from functools import partial
 
 from ...venues._contract import SECOND
 from ...venues.binance import BinanceVenue, rest_depth, rest_open_interest
+from ..broadcast import Render, Topic
 from ..misbehaviour import ErrorKind
-from ..session import Session
-from ..tape import Render, Topic
+from ..subscriptions import Subscriptions
 from ..venue import LiveVenue
 from ._contract import Dialogue, Family, Frame, Hangup, Json, Ping, Rest, RestAnswer, as_list, parse, to_json
 
@@ -37,8 +37,8 @@ _DATA = b'"data":'
 class BinanceDialogue(Dialogue):
     """Combined streams wear their name; raw ones (/ws) come bare."""
 
-    def __init__(self, session: Session, path: str, query: Mapping[str, str]) -> None:
-        super().__init__(session, path, query)
+    def __init__(self, subscriptions: Subscriptions, path: str, query: Mapping[str, str]) -> None:
+        super().__init__(subscriptions, path, query)
         self._derivatives = self.venue.name in ("binance-futures", "binance-delivery")
         self._bare = "/ws" in path
         self._microseconds = query.get("timeUnit", "").lower() == "microsecond"
@@ -71,9 +71,9 @@ class BinanceDialogue(Dialogue):
                 self._subscribe(name)
         elif method == "UNSUBSCRIBE":
             for name in names:
-                self.session.unsubscribe(name)
+                self.subscriptions.unsubscribe(name)
         elif method == "LIST_SUBSCRIPTIONS":
-            return [to_json({"result": self.session.keys, "id": identity})]
+            return [to_json({"result": self.subscriptions.keys, "id": identity})]
         else:
             return [self._refuse(2, f"Invalid request: unknown variant `{method}`", identity)]
         return [to_json({"result": None, "id": identity})]
@@ -94,7 +94,7 @@ class BinanceDialogue(Dialogue):
         symbol, _, name = stream.partition("@")
         channel = _CHANNELS.get(name, "")
         topics = [Topic(channel, symbol)] if channel == "indexPrice" else self.venue.topics(channel, symbol)
-        self.session.subscribe(stream, topics, render=self._render(f"{symbol}@{_SENT_AS.get(channel, channel)}", stream))
+        self.subscriptions.subscribe(stream, topics, render=self._render(f"{symbol}@{_SENT_AS.get(channel, channel)}", stream))
 
     def _render(self, sent: str, stream: str) -> Render | None:
         if sent == stream and not self._bare and not self._microseconds:
@@ -157,14 +157,14 @@ class BinanceRest(Rest):
         instrument, wrong = topics[0].instrument, self.venue.faults.take_snapshot()
         assert instrument is not None
         at = self.venue.clock.position - int(wrong.old_s * SECOND)
-        return self._send(rest_depth(self.venue.tape.minute(instrument, at), at, int(limit)), wrong.late_s)
+        return self._send(rest_depth(self.venue.broadcast.minute(instrument, at), at, int(limit)), wrong.late_s)
 
     def _open_interest(self, query: Mapping[str, str]) -> RestAnswer:
         topics = self._topics(query)
         if isinstance(topics, RestAnswer):
             return topics
         assert topics[0].instrument is not None
-        market, second = self.venue.tape.market, self.venue.clock.position // SECOND
+        market, second = self.venue.broadcast.market, self.venue.clock.position // SECOND
         return self._send(rest_open_interest(market, topics[0].instrument, second))
 
     def _exchange_info(self) -> RestAnswer:

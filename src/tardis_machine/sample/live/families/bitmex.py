@@ -64,16 +64,16 @@ class BitmexDialogue(Dialogue):
             topics = self.venue.topics(table, symbol or None)
             if not topics:
                 return [*frames, self._refuse(400, f"Unknown or expired symbol: {symbol}.", {}, request)]
-            if name in self.session.keys:
+            if name in self.subscriptions.keys:
                 frames.append(self._refuse(400, f"You are already subscribed to this topic: {name}", {}, request))
                 continue
             frames.append(to_json({"success": True, "subscribe": name, "request": request}))
-            frames += self.session.subscribe(name, topics)
+            frames += self.subscriptions.subscribe(name, topics)
         return frames
 
     def _unsubscribe(self, names: list[Json], request: Json) -> list[Frame]:
         for name in names:
-            self.session.unsubscribe(name)
+            self.subscriptions.unsubscribe(name)
         return [to_json({"success": True, "unsubscribe": name, "request": request}) for name in names]
 
     @staticmethod

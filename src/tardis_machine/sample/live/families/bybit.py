@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 
 from ...venues.bybit import BybitVenue
+from ..broadcast import Topic
 from ..misbehaviour import ErrorKind
-from ..session import Session
-from ..tape import Topic
+from ..subscriptions import Subscriptions
 from ._contract import Dialogue, Family, Frame, Hangup, Json, as_list, parse, to_json
 
 _PATHS = {"/v5/public/linear": "bybit", "/v5/public/inverse": "bybit", "/v5/public/spot": "bybit-spot"}
@@ -27,8 +27,8 @@ _ERRORS: dict[ErrorKind, str] = {
 class BybitDialogue(Dialogue):
     """Of contracts, linear ones live at one path and inverse ones at another."""
 
-    def __init__(self, session: Session, path: str, query: Mapping[str, str]) -> None:
-        super().__init__(session, path, query)
+    def __init__(self, subscriptions: Subscriptions, path: str, query: Mapping[str, str]) -> None:
+        super().__init__(subscriptions, path, query)
         self._options = path.endswith("/option")
         self._identity = f"simulated-{self.venue.next_identity()}"
 
@@ -48,7 +48,7 @@ class BybitDialogue(Dialogue):
         names = as_list(request.get("args"))
         if operation == "unsubscribe":
             for name in names:
-                self.session.unsubscribe(name)
+                self.subscriptions.unsubscribe(name)
             return [self._answer(True, "", request)]
         if operation != "subscribe":
             return [self._answer(False, f"error:unknown op:{operation}", request)]
@@ -71,7 +71,7 @@ class BybitDialogue(Dialogue):
                 return [self._answer(False, f"Invalid symbol :[{name}]", request)]
         frames: list[Frame] = [self._answer(True, "subscribe", request)]
         for name, topics in read.items():
-            frames += self.session.subscribe(name, topics or [], last=self._starts_with_last(name))
+            frames += self.subscriptions.subscribe(name, topics or [], last=self._starts_with_last(name))
         return frames
 
     def _starts_with_last(self, name: str) -> bool:

@@ -50,16 +50,16 @@ class CoinbaseDialogue(Dialogue):
         opened: list[Frame] = []
         for name, product in asked:
             if kind == "unsubscribe":
-                self.session.unsubscribe((name, product))
+                self.subscriptions.unsubscribe((name, product))
             else:
-                opened += self.session.subscribe((name, product), self.venue.topics(_CHANNELS[name], product))
+                opened += self.subscriptions.subscribe((name, product), self.venue.topics(_CHANNELS[name], product))
         return [self._subscriptions(), *opened]
 
     def error(self, kind: ErrorKind, request: Json = None) -> list[Frame]:
         return [_refuse(*_ERRORS[kind])]
 
     def tick(self) -> list[Frame]:
-        if not self.session.keys and self.timer_s - max(self.opened_s, self.heard_s) > _PATIENCE_S:
+        if not self.subscriptions.keys and self.timer_s - max(self.opened_s, self.heard_s) > _PATIENCE_S:
             return [Hangup(1008, "Expected a subscribe message")]
         return []
 
@@ -82,7 +82,7 @@ class CoinbaseDialogue(Dialogue):
 
     def _subscriptions(self) -> str:
         products: dict[str, list[str]] = {}
-        for key in self.session.keys:
+        for key in self.subscriptions.keys:
             assert isinstance(key, tuple)
             products.setdefault(key[0], []).append(key[1])
         channels = [{"name": name, "product_ids": listed, "account_ids": None} for name, listed in products.items()]

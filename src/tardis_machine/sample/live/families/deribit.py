@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from ...venues.deribit import DeribitVenue
+from ..broadcast import Render, Topic
 from ..misbehaviour import ErrorKind
-from ..session import Session
-from ..tape import Render, Topic
+from ..subscriptions import Subscriptions
 from ._contract import Dialogue, Family, Frame, Hangup, Json, as_list, parse, to_json
 
 _ERRORS: dict[ErrorKind, tuple[int, str]] = {
@@ -29,8 +29,8 @@ _INDEX = "deribit_price_index"
 class DeribitDialogue(Dialogue):
     """Raw channels are for clients that have authenticated."""
 
-    def __init__(self, session: Session, path: str, query: Mapping[str, str]) -> None:
-        super().__init__(session, path, query)
+    def __init__(self, subscriptions: Subscriptions, path: str, query: Mapping[str, str]) -> None:
+        super().__init__(subscriptions, path, query)
         self._known = False
         self._heartbeat_s = 0.0
         self._beaten_s = self.opened_s
@@ -49,7 +49,7 @@ class DeribitDialogue(Dialogue):
         if method in ("public/subscribe", "private/subscribe"):
             return self._subscribe(as_list(parameters.get("channels")), request)
         if method in ("public/unsubscribe", "private/unsubscribe"):
-            ended = [channel for channel in as_list(parameters.get("channels")) if self.session.unsubscribe(channel)]
+            ended = [channel for channel in as_list(parameters.get("channels")) if self.subscriptions.unsubscribe(channel)]
             return [self._answer(ended, request)]
         if method == "public/set_heartbeat":
             return self._set_heartbeat(parameters.get("interval"), request)
@@ -93,7 +93,7 @@ class DeribitDialogue(Dialogue):
         frames: list[Frame] = [self._answer(list(read), request)]
         for channel, (topics, render) in read.items():
             last = topics[0].channel not in (*self.venue.venue.book_channels, "trades")
-            frames += self.session.subscribe(channel, topics, render=render, last=last)
+            frames += self.subscriptions.subscribe(channel, topics, render=render, last=last)
         return frames
 
     def _read(self, channel: str) -> tuple[list[Topic], Render | None]:

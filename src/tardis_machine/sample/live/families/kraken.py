@@ -51,7 +51,7 @@ class KrakenDialogue(Dialogue):
         return [to_json(_refusal(_ERRORS[kind], request))]
 
     def tick(self) -> list[Frame]:
-        if self.session.keys and self.timer_s - self.sent_s >= _HEARTBEAT_S:
+        if self.subscriptions.keys and self.timer_s - self.sent_s >= _HEARTBEAT_S:
             return ['{"event":"heartbeat"}' if self._old else '{"channel":"heartbeat"}']
         return []
 
@@ -77,12 +77,12 @@ class KrakenDialogue(Dialogue):
             elif not topics:
                 frames.append(self._status("error", request, pair=pair, errorMessage=f"Currency pair not supported {pair}"))
             elif event == "unsubscribe":
-                self.session.unsubscribe((name, pair))
+                self.subscriptions.unsubscribe((name, pair))
                 frames.append(self._status("unsubscribed", request, pair=pair))
             else:
                 called = f"{name}-{depth}" if name == "book" else name
                 frames.append(self._status("subscribed", request, pair=pair, channelID=depth, channelName=called))
-                frames += self.session.subscribe((name, pair), topics, last=name in ("spread", "ticker"))
+                frames += self.subscriptions.subscribe((name, pair), topics, last=name in ("spread", "ticker"))
         return frames
 
     def _status(self, status: str, request: Json, **fields: Json) -> str:
@@ -111,11 +111,11 @@ class KrakenDialogue(Dialogue):
                 continue
             answer = {"method": method, "result": told, "success": True, **self._times(), **_identity(request)}
             if method == "unsubscribe":
-                self.session.unsubscribe((name, symbol))
+                self.subscriptions.unsubscribe((name, symbol))
                 frames.append(to_json(answer))
                 continue
             answer["result"] = told | {"snapshot": parameters.get("snapshot", True)}
-            opened = self.session.subscribe((name, symbol), topics, last=name == "ticker")
+            opened = self.subscriptions.subscribe((name, symbol), topics, last=name == "ticker")
             frames += [to_json(answer), *(opened if parameters.get("snapshot", True) else ())]
         return frames
 

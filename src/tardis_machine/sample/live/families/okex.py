@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 
 from ...venues.okex import OkexSpreadsVenue, OkexVenue
+from ..broadcast import Topic
 from ..misbehaviour import ErrorKind
-from ..session import Session
-from ..tape import Topic
+from ..subscriptions import Subscriptions
 from ._contract import Dialogue, Family, Frame, Hangup, Json, as_list, parse, to_json
 
 _BUSINESS = ("trades-all", "sprd-public-trades", "sprd-bbo-tbt", "sprd-books5", "sprd-tickers")
@@ -30,8 +30,8 @@ _ERRORS: dict[ErrorKind, tuple[str, str]] = {
 class OkexDialogue(Dialogue):
     """Where nothing was said for thirty seconds by either side, the exchange hangs up."""
 
-    def __init__(self, session: Session, path: str, query: Mapping[str, str]) -> None:
-        super().__init__(session, path, query)
+    def __init__(self, subscriptions: Subscriptions, path: str, query: Mapping[str, str]) -> None:
+        super().__init__(subscriptions, path, query)
         self._business = path.endswith("/business")
         self._known = False
         self._identity = f"{self.venue.next_identity():08x}"
@@ -73,11 +73,11 @@ class OkexDialogue(Dialogue):
         if channel in _SIGNED and not self._known:
             return [self._refuse("60011", "Please log in")]
         last = channel not in (*_WITHOUT_LAST, *self.venue.venue.book_channels) or channel.startswith("sprd-b")
-        opened = self.session.subscribe(_key(argument), topics, last=last)
+        opened = self.subscriptions.subscribe(_key(argument), topics, last=last)
         return [self._event("subscribe", arg=argument), *opened]
 
     def _unsubscribe(self, argument: Json) -> list[Frame]:
-        self.session.unsubscribe(_key(argument))
+        self.subscriptions.unsubscribe(_key(argument))
         return [self._event("unsubscribe", arg=argument)]
 
     def _read(self, argument: Json) -> list[Topic]:

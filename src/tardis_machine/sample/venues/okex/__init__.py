@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ...instrument import Instrument
-from ...market import Book, Market, Minute
+from ...market import Minute, SampleMarket, SlotBook
 from .._contract import SECOND, Row, Venue, Wants
 from .._listing import quarter_ends
 from . import v3, v5
@@ -35,20 +35,20 @@ class OkexVenue(Venue):
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return self._list(self.exchange, quarter_ends(minute_index)[0])
 
-    def rows(self, market: Market, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
+    def rows(self, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
         return _language(minute.index).rows(self._product, market, minute, channels)
 
-    def greeting(self, market: Market, arrival: int, wants: Wants) -> Iterator[Row]:
+    def greeting(self, market: SampleMarket, arrival: int, wants: Wants) -> Iterator[Row]:
         index = arrival // (60 * SECOND)
         return _language(index).greeting(self._product, market, self.instruments(index), arrival, wants)
 
-    def opening(self, market: Market, minute: Minute, channel: str, arrival: int) -> str | None:
+    def opening(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> str | None:
         return v5.opening(minute, channel, arrival)
 
-    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+    def shown(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> SlotBook:
         return v5.shown(minute, channel, arrival)
 
-    def common(self, market: Market, minute_index: int, wants: Wants) -> Iterator[Row]:
+    def common(self, market: SampleMarket, minute_index: int, wants: Wants) -> Iterator[Row]:
         return _language(minute_index).common(self._product, market, self.instruments(minute_index), minute_index, wants)
 
 

@@ -9,18 +9,18 @@ from typing import Protocol
 from zlib import crc32
 
 from ...instrument import Instrument, Memo, Terms, to_number
-from ...market import Book, Change, Market, Minute
+from ...market import Change, Minute, SampleMarket, SlotBook
 from .._contract import Row, Wants
 from .._listing import STRIKES, compact_date
 
-__all__ = ["PRODUCTS", "Checksum", "Language", "Product", "Words", "index_of", "words_of"]
+__all__ = ["PRODUCTS", "Checksum", "Language", "OkexProduct", "Words", "index_of", "words_of"]
 
 _CHECKED_LEVELS = 25
 _LOOK_AT = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class OkexProduct:
     """One of OKX's exchanges."""
 
     kind: str
@@ -66,10 +66,10 @@ def _options(exchange: str, quarter_us: int) -> tuple[Instrument, ...]:
 
 
 PRODUCTS = {
-    "okex": Product("SPOT", "spot", _spot),
-    "okex-swap": Product("SWAP", "swap", _swaps),
-    "okex-futures": Product("FUTURES", "futures", _futures),
-    "okex-options": Product("OPTION", "option", _options),
+    "okex": OkexProduct("SPOT", "spot", _spot),
+    "okex-swap": OkexProduct("SWAP", "swap", _swaps),
+    "okex-futures": OkexProduct("FUTURES", "futures", _futures),
+    "okex-options": OkexProduct("OPTION", "option", _options),
 }
 
 
@@ -96,7 +96,7 @@ class Words:
         asks = ",".join([self.level(slot, lots) for bid, slot, lots, _ in changes if not bid])
         return f'"asks":[{asks}],"bids":[{bids}]'
 
-    def whole(self, book: Book) -> str:
+    def whole(self, book: SlotBook) -> str:
         """Both sides of a snapshot."""
         bids = ",".join([self.level(slot, book.bids[slot]) for slot in sorted(book.bids, reverse=True)])
         asks = ",".join([self.level(slot, book.asks[slot]) for slot in sorted(book.asks)])
@@ -112,7 +112,7 @@ def words_of(instrument: Instrument) -> Words:
 class Checksum:
     """The exchange's checksum of the best 25 levels of each side, kept as the book changes."""
 
-    def __init__(self, words: Words, book: Book) -> None:
+    def __init__(self, words: Words, book: SlotBook) -> None:
         self._words = words
         self._sides = [{slot: self._text(slot, lots) for slot, lots in side.items()} for side in (book.asks, book.bids)]
         # The best levels of asks and bids; None when the side has changed.
@@ -154,15 +154,15 @@ def _first_of(side: dict[int, str], best: int, step: int) -> list[str]:
 class Language(Protocol):
     """A generation of the API: what a venue has to say, in its words."""
 
-    def rows(self, product: Product, market: Market, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
+    def rows(self, product: OkexProduct, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
         """A minute of one instrument."""
 
     def greeting(
-        self, product: Product, market: Market, listed: Sequence[Instrument], arrival: int, wants: Wants
+        self, product: OkexProduct, market: SampleMarket, listed: Sequence[Instrument], arrival: int, wants: Wants
     ) -> Iterator[Row]:
         """What a recorder that connects gets."""
 
     def common(
-        self, product: Product, market: Market, listed: Sequence[Instrument], minute_index: int, wants: Wants
+        self, product: OkexProduct, market: SampleMarket, listed: Sequence[Instrument], minute_index: int, wants: Wants
     ) -> Iterator[Row]:
         """What belongs to no single instrument."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ...instrument import Instrument
-from ...market import Book, Market, Minute
+from ...market import Minute, SampleMarket, SlotBook
 from .._contract import SECOND, Row, Venue, Wants, bundle, bundled_until, ticks, trades
 from .._listing import compact_date, quarter_ends
 from .listing import words_of
@@ -28,7 +28,7 @@ class OkexSpreadsVenue(Venue):
     def instruments(self, minute_index: int) -> Sequence[Instrument]:
         return _instruments(*quarter_ends(minute_index))
 
-    def rows(self, market: Market, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
+    def rows(self, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
         if "sprd-public-trades" in channels:
             yield from _trades(minute)
         if "sprd-books5" in channels:
@@ -38,12 +38,12 @@ class OkexSpreadsVenue(Venue):
         if "sprd-tickers" in channels:
             yield from _tickers(market, minute)
 
-    def shown(self, market: Market, minute: Minute, channel: str, arrival: int) -> Book:
+    def shown(self, market: SampleMarket, minute: Minute, channel: str, arrival: int) -> SlotBook:
         book = minute.book_at(bundled_until(minute, _EVERY_US, arrival))
         bids, asks = sorted(book.bids, reverse=True)[:_LEVELS], sorted(book.asks)[:_LEVELS]
-        return Book({slot: book.bids[slot] for slot in bids}, {slot: book.asks[slot] for slot in asks})
+        return SlotBook({slot: book.bids[slot] for slot in bids}, {slot: book.asks[slot] for slot in asks})
 
-    def greeting(self, market: Market, arrival: int, wants: Wants) -> Iterator[Row]:
+    def greeting(self, market: SampleMarket, arrival: int, wants: Wants) -> Iterator[Row]:
         index, at = arrival // (60 * SECOND), arrival
         for instrument in self.instruments(index):
             for channel in self.channels:
@@ -104,7 +104,7 @@ def _level(minute: Minute, slot: int, lots: int) -> str:
     return f'["{words.price[slot]}","{words.size(lots)}","{lots % 9 + 1}"]'
 
 
-def _tickers(market: Market, minute: Minute) -> Iterator[Row]:
+def _tickers(market: SampleMarket, minute: Minute) -> Iterator[Row]:
     symbol, words = minute.instrument.symbol, words_of(minute.instrument)
     for tick in ticks(market, minute):
         _, slot, lots, _ = tick.trade

@@ -9,23 +9,23 @@ from collections.abc import Iterator, Sequence
 
 from ....messages import to_timestamp
 from ...instrument import Instrument, to_rounded
-from ...market import Market, Minute
-from ...noise import key_of
+from ...market import Minute, SampleMarket
+from ...seeded_random import key_of
 from .._contract import SECOND, Row, Wants, bundle, seconds, ticks, trades
-from .listing import Checksum, Product, index_of, words_of
+from .listing import Checksum, OkexProduct, index_of, words_of
 
 _DEPTHS = {"depth": 100_000, "depth_l2_tbt": 10_000}
 """How often each book table is sent, in microseconds."""
 
 
-def channels(product: Product) -> tuple[str, ...]:
+def channels(product: OkexProduct) -> tuple[str, ...]:
     """Those of a product's instruments."""
     own = {"spot": (), "option": ("summary",), "futures": ("mark_price", "liquidation")}
     names = ("trade", *_DEPTHS, "ticker", *own.get(product.prefix, ("mark_price", "liquidation", "funding_rate")))
     return tuple(f"{product.prefix}/{name}" for name in names)
 
 
-def rows(product: Product, market: Market, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
+def rows(product: OkexProduct, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
     """A minute of one instrument."""
     tables = {channel.partition("/")[2] for channel in channels if channel.startswith(f"{product.prefix}/")}
     if "trade" in tables:
@@ -45,7 +45,9 @@ def rows(product: Product, market: Market, minute: Minute, channels: frozenset[s
         yield from _summaries(product, market, minute)
 
 
-def greeting(product: Product, market: Market, listed: Sequence[Instrument], arrival: int, wants: Wants) -> Iterator[Row]:
+def greeting(
+    product: OkexProduct, market: SampleMarket, listed: Sequence[Instrument], arrival: int, wants: Wants
+) -> Iterator[Row]:
     """Answers to subscriptions, and books."""
     index, at = arrival // (60 * SECOND), arrival
     for instrument in listed:
@@ -58,7 +60,9 @@ def greeting(product: Product, market: Market, listed: Sequence[Instrument], arr
                     at += 1
 
 
-def common(product: Product, market: Market, listed: Sequence[Instrument], minute_index: int, wants: Wants) -> Iterator[Row]:
+def common(
+    product: OkexProduct, market: SampleMarket, listed: Sequence[Instrument], minute_index: int, wants: Wants
+) -> Iterator[Row]:
     """Indexes."""
     if product.kind == "SPOT":
         return
@@ -78,7 +82,7 @@ def _message(table: str, data: str) -> str:
     return f'{{"table":"{table}","data":[{{{data}}}]}}'
 
 
-def _trades(product: Product, minute: Minute) -> Iterator[Row]:
+def _trades(product: OkexProduct, minute: Minute) -> Iterator[Row]:
     instrument, words = minute.instrument, words_of(minute.instrument)
     # Futures call a size a quantity.
     size = "qty" if product.kind == "FUTURES" else "size"
@@ -90,7 +94,7 @@ def _trades(product: Product, minute: Minute) -> Iterator[Row]:
             yield event.arrival + place, _message(f"{product.prefix}/trade", f"{amount},{names}")
 
 
-def _depth_updates(product: Product, minute: Minute, table: str) -> Iterator[Row]:
+def _depth_updates(product: OkexProduct, minute: Minute, table: str) -> Iterator[Row]:
     words = words_of(minute.instrument)
     checksum = Checksum(words, minute.opening)
     head = f'{{"table":"{product.prefix}/{table}","action":"update","data":[{{"instrument_id":"{minute.instrument.symbol}"'
@@ -111,7 +115,7 @@ def _depth_partial(channel: str, minute: Minute, arrival: int) -> str:
     return f"{head},{words.whole(book)},{tail}}}]}}"
 
 
-def _tickers(product: Product, market: Market, minute: Minute) -> Iterator[Row]:
+def _tickers(product: OkexProduct, market: SampleMarket, minute: Minute) -> Iterator[Row]:
     instrument, words = minute.instrument, words_of(minute.instrument)
     day = market.day(instrument, minute.index)
     opened, high, low = (to_rounded(value, instrument.price_decimals) for value in (day.open, day.high, day.low))
@@ -129,7 +133,7 @@ def _tickers(product: Product, market: Market, minute: Minute) -> Iterator[Row]:
         )
 
 
-def _mark_prices(product: Product, market: Market, minute: Minute) -> Iterator[Row]:
+def _mark_prices(product: OkexProduct, market: SampleMarket, minute: Minute) -> Iterator[Row]:
     instrument = minute.instrument
     for arrival, second in seconds(instrument.key, minute.index):
         price = to_rounded(market.reference(instrument, second).fair, instrument.price_decimals + 1)
@@ -137,7 +141,7 @@ def _mark_prices(product: Product, market: Market, minute: Minute) -> Iterator[R
         yield arrival + 10, _message(f"{product.prefix}/mark_price", data)
 
 
-def _funding_rates(product: Product, market: Market, minute: Minute) -> Iterator[Row]:
+def _funding_rates(product: OkexProduct, market: SampleMarket, minute: Minute) -> Iterator[Row]:
     instrument = minute.instrument
     for arrival, second in seconds(instrument.key, minute.index, every_s=30):
         reference = market.reference(instrument, second)
@@ -147,7 +151,7 @@ def _funding_rates(product: Product, market: Market, minute: Minute) -> Iterator
         yield arrival + 20, _message(f"{product.prefix}/funding_rate", data)
 
 
-def _liquidations(product: Product, minute: Minute) -> Iterator[Row]:
+def _liquidations(product: OkexProduct, minute: Minute) -> Iterator[Row]:
     words, symbol = words_of(minute.instrument), minute.instrument.symbol
     for event in trades(minute):
         if event.liquidation:
@@ -158,7 +162,7 @@ def _liquidations(product: Product, minute: Minute) -> Iterator[Row]:
             yield event.arrival + 30, f'{{"table":"{product.prefix}/liquidation","generated":true,"data":[{data}]}}'
 
 
-def _summaries(product: Product, market: Market, minute: Minute) -> Iterator[Row]:
+def _summaries(product: OkexProduct, market: SampleMarket, minute: Minute) -> Iterator[Row]:
     option, words = minute.instrument, words_of(minute.instrument)
     for tick in ticks(market, minute, every_s=2):
         reference = market.reference(option, tick.second)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ...instrument import Instrument, to_rounded
-from ...market import Book, BookEvent, Market, Minute
-from ...noise import key_of
+from ...market import BookEvent, Minute, SampleMarket, SlotBook
+from ...seeded_random import key_of
 from .._contract import SECOND, Row, Wants, bundle, bundled_until, seconds, sequence_ids, ticks, trades
-from .listing import Checksum, Product, index_of, words_of
+from .listing import Checksum, OkexProduct, index_of, words_of
 
 _SPOT = ("trades", "trades-all", "books", "books-l2-tbt", "bbo-tbt", "tickers")
 _OPTIONS = (*_SPOT, "mark-price", "open-interest")
@@ -23,12 +23,12 @@ BOOKS = {"books": 100_000, "books-l2-tbt": 10_000}
 _LIQUIDATION_ORDERS_SINCE_MINUTE = 28_018_080
 
 
-def channels(product: Product) -> tuple[str, ...]:
+def channels(product: OkexProduct) -> tuple[str, ...]:
     """Those of a product's instruments."""
     return {"SPOT": _SPOT, "OPTION": _OPTIONS}.get(product.kind, _FUTURES)
 
 
-def rows(product: Product, market: Market, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
+def rows(product: OkexProduct, market: SampleMarket, minute: Minute, channels: frozenset[str]) -> Iterator[Row]:
     """A minute of one instrument."""
     for channel in ("trades", "trades-all"):
         if channel in channels:
@@ -51,7 +51,9 @@ def rows(product: Product, market: Market, minute: Minute, channels: frozenset[s
         yield from _liquidations(product, minute, liquidations)
 
 
-def greeting(product: Product, market: Market, listed: Sequence[Instrument], arrival: int, wants: Wants) -> Iterator[Row]:
+def greeting(
+    product: OkexProduct, market: SampleMarket, listed: Sequence[Instrument], arrival: int, wants: Wants
+) -> Iterator[Row]:
     """Answers to subscriptions, books, and the liquidations before."""
     index, at = arrival // (60 * SECOND), arrival
     for instrument in listed:
@@ -76,12 +78,14 @@ def opening(minute: Minute, channel: str, arrival: int) -> str | None:
     return _book_snapshot(minute, channel, arrival) if channel in BOOKS else None
 
 
-def shown(minute: Minute, channel: str, arrival: int) -> Book:
+def shown(minute: Minute, channel: str, arrival: int) -> SlotBook:
     """The book as of a channel's last message."""
     return minute.book_at(bundled_until(minute, BOOKS[channel], arrival))
 
 
-def common(product: Product, market: Market, listed: Sequence[Instrument], minute_index: int, wants: Wants) -> Iterator[Row]:
+def common(
+    product: OkexProduct, market: SampleMarket, listed: Sequence[Instrument], minute_index: int, wants: Wants
+) -> Iterator[Row]:
     """Indexes, and the summary of all options."""
     if product.kind == "SPOT":
         return
@@ -155,7 +159,7 @@ def _best(minute: Minute) -> Iterator[Row]:
             yield event.arrival, _message("bbo-tbt", symbol, f"{sides},{times}")
 
 
-def _tickers(product: Product, market: Market, minute: Minute) -> Iterator[Row]:
+def _tickers(product: OkexProduct, market: SampleMarket, minute: Minute) -> Iterator[Row]:
     instrument, words = minute.instrument, words_of(minute.instrument)
     day = market.day(instrument, minute.index)
     opened, high, low = (to_rounded(value, instrument.price_decimals) for value in (day.open, day.high, day.low))
@@ -170,14 +174,16 @@ def _tickers(product: Product, market: Market, minute: Minute) -> Iterator[Row]:
         yield tick.arrival, _message("tickers", instrument.symbol, f"{head},{ask},{bid},{tail}")
 
 
-def _by_the_clock(product: Product, minute: Minute, channel: str, every_s: int, fields: Callable[[int], str]) -> Iterator[Row]:
+def _by_the_clock(
+    product: OkexProduct, minute: Minute, channel: str, every_s: int, fields: Callable[[int], str]
+) -> Iterator[Row]:
     symbol = minute.instrument.symbol
     for arrival, second in seconds(minute.instrument.key, minute.index, every_s):
         data = f'"instId":"{symbol}","instType":"{product.kind}",{fields(second)},"ts":"{second * 1_000}"'
         yield arrival + len(channel), _message(channel, symbol, data)
 
 
-def _mark_prices(product: Product, market: Market, minute: Minute) -> Iterator[Row]:
+def _mark_prices(product: OkexProduct, market: SampleMarket, minute: Minute) -> Iterator[Row]:
     instrument = minute.instrument
     decimals = instrument.price_decimals + (12 if instrument.kind == "option" else 1)
 
@@ -187,7 +193,7 @@ def _mark_prices(product: Product, market: Market, minute: Minute) -> Iterator[R
     return _by_the_clock(product, minute, "mark-price", 1, fields)
 
 
-def _open_interest(product: Product, market: Market, minute: Minute) -> Iterator[Row]:
+def _open_interest(product: OkexProduct, market: SampleMarket, minute: Minute) -> Iterator[Row]:
     instrument, words = minute.instrument, words_of(minute.instrument)
 
     def fields(second: int) -> str:
@@ -197,7 +203,7 @@ def _open_interest(product: Product, market: Market, minute: Minute) -> Iterator
     return _by_the_clock(product, minute, "open-interest", 3, fields)
 
 
-def _funding_rates(product: Product, market: Market, minute: Minute) -> Iterator[Row]:
+def _funding_rates(product: OkexProduct, market: SampleMarket, minute: Minute) -> Iterator[Row]:
     instrument = minute.instrument
 
     def fields(second: int) -> str:
@@ -208,7 +214,7 @@ def _funding_rates(product: Product, market: Market, minute: Minute) -> Iterator
     return _by_the_clock(product, minute, "funding-rate", 30, fields)
 
 
-def _liquidations(product: Product, minute: Minute, channel: str) -> Iterator[Row]:
+def _liquidations(product: OkexProduct, minute: Minute, channel: str) -> Iterator[Row]:
     instrument, words = minute.instrument, words_of(minute.instrument)
     for event in trades(minute):
         if event.liquidation:
@@ -227,13 +233,13 @@ def _liquidation(price: str, size: str, side: str, ms: int) -> str:
     return f'{{"bkLoss":"0","bkPx":"{price}","ccy":"","posSide":"{position}","side":"{side}","sz":"{size}","ts":"{ms}"}}'
 
 
-def _order(product: Product, instrument: Instrument, details: str) -> str:
+def _order(product: OkexProduct, instrument: Instrument, details: str) -> str:
     family = index_of(instrument)
     names = f'"instFamily":"{family}","instId":"{instrument.symbol}","instType":"{product.kind}","uly":"{family}"'
     return f'{{"details":[{details}],{names}}}'
 
 
-def _index_tickers(market: Market, minute_index: int, index: str, asset: str) -> Iterator[Row]:
+def _index_tickers(market: SampleMarket, minute_index: int, index: str, asset: str) -> Iterator[Row]:
     for arrival, second in seconds(key_of(index), minute_index):
         price, opened = market.index(asset, second), to_rounded(market.index(asset, second // 86_400 * 86_400), 1)
         stats = f'"open24h":"{opened}","high24h":"{opened}","low24h":"{opened}","sodUtc0":"{opened}","sodUtc8":"{opened}"'
@@ -241,7 +247,7 @@ def _index_tickers(market: Market, minute_index: int, index: str, asset: str) ->
         yield arrival, _message("index-tickers", index, data)
 
 
-def _option_summaries(market: Market, minute_index: int, index: str, options: Sequence[Instrument]) -> Iterator[Row]:
+def _option_summaries(market: SampleMarket, minute_index: int, index: str, options: Sequence[Instrument]) -> Iterator[Row]:
     """All options of an underlying in one message."""
     for arrival, second in seconds(key_of(index), minute_index, every_s=2):
         data = ",".join([_option_summary(market, option, index, second) for option in options])
@@ -249,7 +255,7 @@ def _option_summaries(market: Market, minute_index: int, index: str, options: Se
         yield arrival + 100_000, f'{{"arg":{{"channel":"opt-summary","uly":"{index}"}},"data":[{data}]}}'
 
 
-def _option_summary(market: Market, option: Instrument, index: str, second: int) -> str:
+def _option_summary(market: SampleMarket, option: Instrument, index: str, second: int) -> str:
     reference = market.reference(option, second)
     greeks, volatility = reference.greeks, reference.volatility
     assert greeks is not None

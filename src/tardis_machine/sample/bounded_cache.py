@@ -1,6 +1,6 @@
-"""What was made and may be asked for again, within a bound of bytes.
+"""A cache that holds at most so many bytes.
 
-Invariant: the bytes kept never exceed the bound, but for a single value that alone does; what was used longest ago goes first.
+Invariant: the values never exceed the limit together, except for a single value that is larger. The least recently used goes first.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["Kept"]
+__all__ = ["BoundedCache"]
 
 V = TypeVar("V")
 
 
-class Kept(Generic[V]):
-    """Values by key, each with its size."""
+class BoundedCache(Generic[V]):
+    """Values by key. The caller says how large each is."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -23,14 +23,14 @@ class Kept(Generic[V]):
         self.total_bytes = 0
 
     def get(self, key: Hashable) -> V | None:
-        """The value, if it is still there."""
+        """The value, or None if it was dropped or never put."""
         if key not in self._values:
             return None
         self._values.move_to_end(key)
         return self._values[key][0]
 
     def put(self, key: Hashable, value: V, size_bytes: int) -> None:
-        """Keeps a value, and drops what no longer fits."""
+        """Adds or replaces a value, then drops others until all fit."""
         if key in self._values:
             self.total_bytes -= self._values.pop(key)[1]
         self._values[key] = (value, size_bytes)

@@ -1,4 +1,4 @@
-"""Seeded randomness that can be asked for at any point: hashes, and price paths that are pure functions of time.
+"""Random numbers that are pure functions: hashes of integers, and random walks whose value at any second needs no other second.
 
 Invariant: only integer arithmetic and correctly rounded float operations (+ - * / sqrt) are used, so that one seed gives the same
 bits on every platform and Python version.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from hashlib import sha256
 from math import sqrt
 
-__all__ = ["Path", "key_of", "mix", "unit", "uuid_of"]
+__all__ = ["RandomWalk", "key_of", "mix", "unit", "uuid_of"]
 
 _MASK = (1 << 64) - 1
 _KNOTS_KEPT = 200_000
@@ -41,8 +41,8 @@ def uuid_of(key: int, identity: int) -> str:
     return f"{key & 0xFFFFFFFF:08x}-{identity >> 16 & 0xFFFF:04x}-{identity & 0xFFFF:04x}-{key >> 48:04x}-{identity:012x}"
 
 
-class Path:
-    """A continuous walk around 0 that looks random at every scale, yet is a function of the second alone.
+class RandomWalk:
+    """A continuous random walk around 0. Its value at a second depends on the key and the second alone.
 
     It is value noise summed over octaves: the amplitude of an octave grows with the root of its period, as a random walk's does.
     """

@@ -3,12 +3,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tardis_machine.sample.kept import Kept
+from tardis_machine.sample.bounded_cache import BoundedCache
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 120))))
 def test_the_bound_holds_and_the_newest_is_there(puts: list[tuple[int, int]]) -> None:
-    kept: Kept[int] = Kept(100)
+    kept: BoundedCache[int] = BoundedCache(100)
     sizes: dict[int, int] = {}
     for key, size in puts:
         kept.put(key, size, size)
@@ -21,7 +21,7 @@ def test_the_bound_holds_and_the_newest_is_there(puts: list[tuple[int, int]]) ->
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
-    kept: Kept[str] = Kept(2)
+    kept: BoundedCache[str] = BoundedCache(2)
     kept.put("a", "A", 1)
     kept.put("b", "B", 1)
     assert kept.get("a") == "A"

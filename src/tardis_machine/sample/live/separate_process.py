@@ -1,6 +1,6 @@
-"""The simulated exchanges in a process of their own, so that making data takes no time of whoever is measured.
+"""Runs the simulated exchanges in another process, so that making data takes no processor time from the caller.
 
-Invariant: the other process ends with the block, or with this process however it ends.
+Invariant: the other process ends with the `with` block, or with this process, however this one ends.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import msgspec
 from ...errors import OptionsError
 from .misbehaviour import Misbehaviour
 
-__all__ = ["ExchangesApart", "serve_apart"]
+__all__ = ["RemoteExchanges", "serve_exchanges_in_process"]
 
 _TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
-class ExchangesApart:
-    """Where they are, and how to tell and ask them; every call waits for the answer."""
+class RemoteExchanges:
+    """Simulated exchanges in another process: where they are, and calls that control them. Each call waits for its answer."""
 
     urls: dict[str, str]
     control_url: str
@@ -73,9 +73,9 @@ class ExchangesApart:
 
 
 @contextmanager
-def serve_apart(
+def serve_exchanges_in_process(
     exchanges: Iterable[str], *, seed: int = 1, speed: float = 1.0, activity: float = 1.0, timer_speed: float = 1.0
-) -> Iterator[ExchangesApart]:
+) -> Iterator[RemoteExchanges]:
     """Serves them from another process until the block ends."""
     options = {"exchanges": ",".join(exchanges), "seed": seed, "speed": speed, "activity": activity, "timer-speed": timer_speed}
     command = [sys.executable, "-m", "tardis_machine.sample.live", "--until-stdin-ends"]
@@ -87,7 +87,7 @@ def serve_apart(
             told = json.loads(process.stdout.readline() or "{}")
             if not told:
                 raise OSError("the simulated exchanges did not start")
-            yield ExchangesApart(told["exchange_urls"], told["control_url"])
+            yield RemoteExchanges(told["exchange_urls"], told["control_url"])
         finally:
             process.stdin.close()
             process.wait(_TIMEOUT_S)

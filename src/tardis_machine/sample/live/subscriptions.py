@@ -1,4 +1,4 @@
-"""What one client is subscribed to, and what of it is due: all of a connection but its socket.
+"""The subscriptions of one client, and which of their messages are due. Does no I/O; the socket is in `connection`.
 
 Invariant: a snapshot and the updates after it join without a gap or an overlap, unless the exchange was told otherwise.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from operator import itemgetter
 
+from .broadcast import Render, Subscription, Topic
 from .misbehaviour import DropUpdates
-from .tape import Render, Subscription, Topic
 from .venue import LiveVenue
 
-__all__ = ["Session"]
+__all__ = ["Subscriptions"]
 
 
-class Session:
-    """The subscriptions of one connection, by whatever key its exchange calls them."""
+class Subscriptions:
+    """The subscriptions of one connection. A key is whatever the exchange names a subscription by."""
 
     def __init__(self, venue: LiveVenue) -> None:
         self.venue = venue
@@ -43,10 +43,10 @@ class Session:
         if key in self._subscriptions:
             return []
         venue, position = self.venue, self.venue.clock.position
-        subscriptions = self._subscriptions[key] = [Subscription(venue.tape, topic, position, render) for topic in topics]
+        subscriptions = self._subscriptions[key] = [Subscription(venue.broadcast, topic, position, render) for topic in topics]
         opened: list[bytes] = []
         for subscription in subscriptions:
-            latest = venue.tape.last(subscription.topic, position) if last else None
+            latest = venue.broadcast.last(subscription.topic, position) if last else None
             opened += [self._dress(latest, render)] if latest is not None else self._open(subscription)
         return opened
 

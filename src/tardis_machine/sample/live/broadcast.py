@@ -1,4 +1,4 @@
-"""What an exchange sends, channel by channel and minute by minute: made once, and read by all who subscribe.
+"""All messages that an exchange sends, by channel and minute. They are made once and read by every subscriber.
 
 Invariant: a subscription yields every message of its topics once, in order of arrival, from the moment of its snapshot on.
 """
@@ -11,11 +11,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from ..instrument import Instrument
-from ..market import Market, Minute
+from ..market import Minute, SampleMarket
 from ..venues import Venue
 from ..venues._contract import SECOND, Row
 
-__all__ = ["MINUTE", "Render", "Subscription", "Tape", "Topic"]
+__all__ = ["MINUTE", "Broadcast", "Render", "Subscription", "Topic"]
 
 MINUTE = 60 * SECOND
 # One change of a book may be several messages, so many clock ticks apart; the next change is further away.
@@ -38,10 +38,10 @@ class _Rows(NamedTuple):
     messages: list[bytes]
 
 
-class Tape:
+class Broadcast:
     """One exchange's messages, kept for as long as someone may still read them."""
 
-    def __init__(self, market: Market, venue: Venue) -> None:
+    def __init__(self, market: SampleMarket, venue: Venue) -> None:
         self.market = market
         self.venue = venue
         self._minutes: dict[tuple[int, int], Minute] = {}
@@ -91,12 +91,12 @@ class Tape:
 class Subscription:
     """One topic as one client reads it, from a moment on."""
 
-    def __init__(self, tape: Tape, topic: Topic, position: int, render: Render | None = None) -> None:
+    def __init__(self, broadcast: Broadcast, topic: Topic, position: int, render: Render | None = None) -> None:
         self.topic = topic
         self.render = render
-        self._tape = tape
+        self._tape = broadcast
         self._index = position // MINUTE
-        self._rows = tape.rows(topic, self._index)
+        self._rows = broadcast.rows(topic, self._index)
         self._next = self._end(position, 0)
 
     def take(self, position: int) -> list[tuple[int, bytes]]:

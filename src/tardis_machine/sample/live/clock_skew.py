@@ -1,4 +1,7 @@
-"""The times that messages carry, shifted: a clock that is off shows in every message and in nothing else."""
+"""Shifts the times inside messages, as an exchange with a wrong clock would send them.
+
+Invariant: a shifted time keeps its format, and nothing else in the message changes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ __all__ = ["shift_times"]
 
 
 def shift_times(message: bytes, times: re.Pattern[bytes], ms: int) -> bytes:
-    """A message with each time (the pattern's one group) moved by so many milliseconds, in its own format."""
+    """The message with every time moved by `ms` milliseconds. The one group of the pattern `times` finds each of them."""
 
     def shifted(match: re.Match[bytes]) -> bytes:
         start, end = match.start(1) - match.start(), match.end(1) - match.start()
