@@ -186,7 +186,7 @@ def backfill(spark: SparkSession, lake: Lake, minutes: int, days: Sequence[int] 
         sample_hour.options(name, minutes, "trade", "book_change", day=day) for day in days for name in sample_hour.EXCHANGES
     )
     requests = [*map(parse_normalized_request, options)]
-    Backfill(spark, lake, requests, "http://127.0.0.1:9", None, str(sample_hour.CACHE_DIR)).run()
+    Backfill(spark, lake, requests, "http://127.0.0.1:9", None, str(sample_hour.cache_dir())).run()
 
 
 def measure_backfill(spark: SparkSession, work_dir: Path, minutes: int) -> tuple[int, int, list[Cost]]:

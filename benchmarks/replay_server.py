@@ -18,7 +18,7 @@ from socket import create_server
 from typing import Any
 from urllib.request import urlopen
 
-from benchmarks.sample_hour import CACHE_DIR
+from benchmarks.sample_hour import cache_dir
 
 __all__ = ["DRAIN_S", "Cost", "ReplayServer", "running_server"]
 
@@ -124,10 +124,10 @@ def _free_port() -> int:
 
 
 @contextmanager
-def running_server(*argv: str) -> Iterator[ReplayServer]:
-    """A server with its default number of workers and these arguments; drained and gone at the end."""
+def running_server(*argv: str, market: str = "everyday") -> Iterator[ReplayServer]:
+    """A server on the cached hour of a market, with its default number of workers and these arguments; drained and gone at the end."""
     port = _free_port()
-    command = [sys.executable, "-m", "tardis_machine", "serve", "--port", str(port), "--cache-dir", str(CACHE_DIR)]
+    command = [sys.executable, "-m", "tardis_machine", "serve", "--port", str(port), "--cache-dir", str(cache_dir(market))]
     process = subprocess.Popen([*command, "--api-url", "http://127.0.0.1:9/v1", "--log-level", "warning", *argv])
     try:
         deadline = time.monotonic() + 30

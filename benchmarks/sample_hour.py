@@ -1,10 +1,16 @@
 """An hour of the sample market in a cache folder, made once: what every replay is measured on. Backfills take it of several days.
 
-Invariant: one gzip file a minute, in the layout that all clients of the history API share, so that others read the same files.
+There are two markets. "everyday" is the sample market as it is: a third of a book's messages are inserts and deletes. "mostly-updates" is
+calmer, and shows what depends on that.
+
+Invariant: one gzip file a minute, in the layout that all clients of the history API share, so that others read the same files. A cache
+folder is named after what the market brings, so that no file of an earlier sample market is read.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 from tardis_machine.filters import optimize_filters, to_compact_json
@@ -13,11 +19,14 @@ from tardis_machine.history.slice import MINUTE_US, Slice
 from tardis_machine.pipeline.replay import NormalizedReplay, Segment
 from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.cache_dir import fill_cache
+from tardis_machine.sample.market import EVERYDAY, MOSTLY_UPDATES, SampleMarket
 from tardis_machine.sample.recording import Recording
 
-__all__ = ["CACHE_DIR", "EXCHANGES", "fill", "options", "raw_options", "slices"]
+__all__ = ["EXCHANGES", "MARKETS", "cache_dir", "fill", "options", "raw_options", "slices"]
 
-CACHE_DIR = Path(__file__).parents[1] / ".tools" / "bench-cache"
+MARKETS = {"everyday": EVERYDAY, "mostly-updates": MOSTLY_UPDATES}
+"""The mix of messages of each market; the first is the default."""
+
 EXCHANGES = {"bitmex": "XBTUSD", "binance": "BTCUSDT", "coinbase": "BTC-USD", "deribit": "BTC-PERPETUAL", "okex": "BTC-USDT"}
 
 
@@ -30,6 +39,15 @@ def options(exchange: str, minutes: int, *data_types: str, day: int = 1) -> dict
         "to": f"2020-02-{day:02d}T{minutes // 60:02d}:{minutes % 60:02d}:00Z",
         "dataTypes": list(data_types),
     }
+
+
+@cache
+def cache_dir(market: str = "everyday") -> Path:
+    """Where the files of a market are. The folder's name ends in a hash of a minute of each exchange, in little activity."""
+    recording = Recording(SampleMarket(activity=0.1, message_mix=MARKETS[market]))
+    first = _segment("bitmex", 1, "trade").from_us // MINUTE_US
+    digest = sha256(b"".join(recording.minute(exchange, first) for exchange in EXCHANGES)).hexdigest()
+    return Path(__file__).parents[1] / ".tools" / "bench-cache" / f"{market}-{digest[:12]}"
 
 
 def _segment(exchange: str, minutes: int, *data_types: str, day: int = 1) -> Segment:
@@ -46,23 +64,26 @@ def raw_options(exchange: str, minutes: int) -> dict[str, object]:
     return {"exchange": exchange, "from": asked["from"], "to": asked["to"], "filters": filters}
 
 
-def fill(minutes: int, day: int = 1) -> None:
+def fill(minutes: int, day: int = 1, market: str = "everyday") -> None:
     """Makes the files that are missing."""
+    folder = cache_dir(market)
     recording: Recording | None = None
     for exchange in EXCHANGES:
         for data_types in (("trade", "book_change"), ("book_change",)) if exchange == "bitmex" else (("trade", "book_change"),):
             segment = _segment(exchange, minutes, *data_types, day=day)
-            cache = FeedCache(CACHE_DIR, exchange, tuple(optimize_filters(segment.filters)))
+            cache = FeedCache(folder, exchange, tuple(optimize_filters(segment.filters)))
             last = cache.find(segment.to_us - MINUTE_US, 1)
             if last is None:
-                recording = recording or Recording()
-                print(f"making {minutes} minutes of {exchange}: {to_compact_json(segment.filters).decode()}", flush=True)
-                fill_cache(CACHE_DIR, exchange, segment.filters, segment.from_us, segment.to_us, recording=recording)
+                recording = recording or Recording(SampleMarket(message_mix=MARKETS[market]))
+                print(
+                    f"making {minutes} minutes of {exchange}, {market}: {to_compact_json(segment.filters).decode()}", flush=True
+                )
+                fill_cache(folder, exchange, segment.filters, segment.from_us, segment.to_us, recording=recording)
 
 
-def slices(exchange: str, minutes: int, day: int = 1) -> list[Slice]:
+def slices(exchange: str, minutes: int, day: int = 1, market: str = "everyday") -> list[Slice]:
     """The files that a replay of trades and book changes reads."""
     segment = _segment(exchange, minutes, "trade", "book_change", day=day)
-    cache = FeedCache(CACHE_DIR, exchange, tuple(optimize_filters(segment.filters)))
+    cache = FeedCache(cache_dir(market), exchange, tuple(optimize_filters(segment.filters)))
     files = [cache.find(start_us, 1) for start_us in range(segment.from_us, segment.to_us, MINUTE_US)]
     return [Slice(exchange, file.start_us, 1, file.path, None, file.encoding) for file in files if file is not None]

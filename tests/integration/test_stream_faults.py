@@ -108,7 +108,7 @@ class Market:
 
     def _is_listening(self) -> bool:
         return len(self.simulated.open_connections(self.case.exchange)) == self.case.connections and all(
-            connection.dialogue.session.keys for connection in self.simulated.open_connections(self.case.exchange)
+            connection.dialogue.subscriptions.keys for connection in self.simulated.open_connections(self.case.exchange)
         )
 
     async def run(self, seconds: float) -> None:
