@@ -53,7 +53,7 @@ from tardis_machine.messages import (
 )
 from tardis_machine.pipeline.replay import NormalizedReplay
 from tardis_machine.pipeline.request import parse_normalized_request
-from tardis_machine.sample.market import SampleMarket
+from tardis_machine.sample.market import MOSTLY_UPDATES, SampleMarket
 from tardis_machine.sample.recording import Recording
 from tests.spark.lake_under_test import START_US, LakeUnderTest
 
@@ -65,7 +65,8 @@ PRODUCTS = (
     *("funding_1m", "liquidations_1m", "gaps", "data_quality"),
 )
 RESENT = 200
-RECORDING = Recording(SampleMarket(1, 0.1), disconnects_per_day=0)
+# A market of many takers, so that the seconds that come late have trades although little happens.
+RECORDING = Recording(SampleMarket(1, 0.1, MOSTLY_UPDATES), disconnects_per_day=0)
 
 
 def sample_messages() -> list[Message]:
