@@ -16,7 +16,7 @@ from xxhash import xxh3_64_digest
 
 from tardis_machine.bronze.decoding import decode_event
 from tardis_machine.bronze.event import digest_of
-from tardis_machine.eventbus.ledger import Session, to_session_end
+from tardis_machine.eventbus.ledger import LedgerSession, to_session_end
 from tests.contract.bus_under_test import Delivered
 from tests.fault.traffic import Answer
 
@@ -72,7 +72,7 @@ class Audit:
             if case == "session_end":
                 self._ends[session_id] = event.session_end.SerializeToString(deterministic=True)
 
-    def compare(self, sessions: Iterable[Session], answers: Iterable[Answer]) -> None:
+    def compare(self, sessions: Iterable[LedgerSession], answers: Iterable[Answer]) -> None:
         """Holds what was consumed against the ledgers, and these against what clients got."""
         by_request = {session.meta["request_id"]: session for session in sessions}
         for session in by_request.values():
@@ -84,7 +84,7 @@ class Audit:
         for answer in answers:
             self._compare_answer(answer, by_request.get(f"{answer.request_id}"))
 
-    def _compare_session(self, session: Session) -> None:
+    def _compare_session(self, session: LedgerSession) -> None:
         for entry in session.entries:
             case = entry.payload_case
             self.ledger[case] += entry.count
@@ -101,7 +101,7 @@ class Audit:
             self.lost["session_end"] += session.session_id not in self._ends
             self._note(f"session {session.session_id}: its end on the bus is not the ledger on disk")
 
-    def _compare_answer(self, answer: Answer, session: Session | None) -> None:
+    def _compare_answer(self, answer: Answer, session: LedgerSession | None) -> None:
         self.handed_out.update(answer.lines)
         counts = Counter[str]()
         for entry in session.entries if session is not None else ():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tardis_machine.eventbus.dead_letters import dead_letter_files
-from tardis_machine.eventbus.ledger import read_closed_sessions
+from tests.closed_sessions import read_closed_sessions
 from tests.contract.bus_under_test import BusUnderTest
 from tests.fault.audit import Audit
 from tests.fault.machine import MachineUnderFault

@@ -10,7 +10,7 @@ import pytest
 
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.bronze.event import Event, Tally
-from tardis_machine.eventbus.ledger import Ledger, Session, to_session_end
+from tardis_machine.eventbus.ledger import Ledger, LedgerSession, to_session_end
 from tests.contract.bus_under_test import Delivered
 from tests.contract.buses.file import FileUnderTest
 from tests.contract.sample_messages import sample_messages
@@ -64,7 +64,7 @@ class Case:
         ledger.add([Tally(share) for share in by_stream.values()], 2)
         session = ledger.end("s1", complete=True, reason="", now_us=3)
         assert session is not None
-        self.session: Session = session
+        self.session: LedgerSession = session
         self.lines = Counter(event.stream.payload_case for event in events)
         self.events = [*events, *encoder.encode_session_end(to_session_end(session))]
         self.is_complete = True

@@ -13,9 +13,9 @@ import pytest
 from tardis_machine.bronze.event import Event, digest_of
 from tardis_machine.errors import SettingsError, TerminalDeliveryError, TransientDeliveryError, UndeliveredError
 from tardis_machine.eventbus.contract import Failure, Limits, Record
-from tardis_machine.eventbus.ledger import read_closed_sessions
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.eventbus.routing import Routing
+from tests.closed_sessions import read_closed_sessions
 from tests.integration.published_events import ONE_BATCH, TRADES, assert_in_order, interleaved, start_session
 from tests.unit.eventbus.events import make_events, make_stream
 from tests.unit.eventbus.scripted_bus import LIMITS, ScriptedBus, eventually, make_plan, make_publisher
@@ -305,13 +305,13 @@ async def test_an_end_while_the_ledger_is_being_written_forgets_nothing(tmp_path
     publisher.session_end("s1")
     courier = publisher._couriers["scripted"]
     # The disk is busy, so that what is to be written waits for its turn.
-    busy = asyncio.create_task(courier._on_disk(time.sleep, 0.5))
-    await eventually(lambda: bool(courier._delivery.ended))
-    writing = asyncio.create_task(courier._keep_house())
-    courier._housekeeper, idle = writing, courier._housekeeper
+    busy = asyncio.create_task(courier._disk_thread.run(time.sleep, 0.5))
+    await eventually(lambda: courier._delivery.is_idle)
+    housekeeping, idle = courier._housekeeping, courier._housekeeping._task
+    housekeeping.start()
     await asyncio.sleep(0)
-    assert courier._keeping.locked()
-    assert not courier._delivery.ended
+    assert housekeeping._writing.locked()
+    assert courier._delivery.take_ended_sessions() == [], "the end that is resolved is not about to be written"
     await publisher.close(10)
     await busy
     assert idle is not None

@@ -26,7 +26,6 @@ from tardis_machine.commands.replay.progress import Progress
 from tardis_machine.errors import OptionsError, TerminalDeliveryError
 from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.dead_letters import DeadLetters, read_dead_letters
-from tardis_machine.eventbus.ledger import read_closed_sessions
 from tardis_machine.eventbus.routing import Router, Routing
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
 from tardis_machine.messages import to_json
@@ -35,6 +34,7 @@ from tardis_machine.processes.jobs.contract import Chunk
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.sample.market import SampleMarket
 from tardis_machine.settings import resolve
+from tests.closed_sessions import read_closed_sessions
 from tests.contract.sample_messages import sample_messages
 from tests.integration.machine import DAY, options, running_machine
 from tests.integration.served import fill_bitmex

@@ -149,13 +149,13 @@ def _judge_limits(service: EventBus) -> Finding:
 def _make_probe(bus: str, router: Router) -> Record | None:
     from ..bronze.encoding import BronzeEncoder
     from ..eventbus.contract import Record
-    from ..eventbus.ledger import Session, to_session_end
+    from ..eventbus.ledger import LedgerSession, to_session_end
     from ..messages import ErrorMessage, to_timestamp
 
     session_id, now_us, meta = f"doctor-{bus}-{uuid4().hex}", time.time_ns() // 1000, {"transport": "doctor"}
     encoder = BronzeEncoder(session_id=session_id, origin="realtime", meta=meta)
     if router.admits("session_end"):
-        session = Session(session_id, "", "realtime", meta, now_us, ended_us=now_us, complete=True)
+        session = LedgerSession(session_id, "", "realtime", meta, now_us, ended_us=now_us, complete=True)
         (event,) = encoder.encode_session_end(to_session_end(session))
     elif router.admits("error"):
         (event,) = encoder.encode([ErrorMessage("", to_timestamp(now_us), "a probe of 'tardis-machine doctor', and no error")])

@@ -26,14 +26,15 @@ from ..bronze.event import DIGEST_MASK, Event, Tally
 if TYPE_CHECKING:
     from ..generated.lakehouse.bronze.v1.normalized_event_pb2 import SessionEnd
 
-__all__ = ["Entry", "Ledger", "Session", "read_closed_sessions", "to_session_end"]
+__all__ = ["Ledger", "LedgerEntry", "LedgerSession", "to_session_end"]
 
 DIED = "the machine ended before the session did"
 
-Series = tuple[str, str, str]
+SeriesKey = tuple[str, str, str]
+"""Exchange, symbol, payload case: what sequences are counted for."""
 
 
-class Entry(msgspec.Struct):
+class LedgerEntry(msgspec.Struct):
     """What was published of one exchange, symbol and payload case."""
 
     exchange: str
@@ -58,7 +59,7 @@ class Entry(msgspec.Struct):
         self.digest = f"{(int(self.digest, 16) + tally.digest) & DIGEST_MASK:032x}"
 
 
-class Session(msgspec.Struct):
+class LedgerSession(msgspec.Struct):
     """A session's ledger, as it is kept on disk."""
 
     session_id: str
@@ -72,19 +73,22 @@ class Session(msgspec.Struct):
     complete: bool = False
     """All that was asked for was published; False where it was cut short."""
     reason: str = ""
-    entries: list[Entry] = []
+    entries: list[LedgerEntry] = []
 
 
-class _Open:
+class _OpenSession:
     """A session on its way: its entries by series."""
 
     __slots__ = ("entries", "is_dirty", "is_new", "recovered_to", "session")
 
-    def __init__(self, session: Session, *, is_new: bool) -> None:
+    def __init__(self, session: LedgerSession, *, is_new: bool) -> None:
         self.session = session
-        # There is no file of it yet, or what is in it is no longer true.
-        self.is_new = self.is_dirty = is_new
-        self.entries: dict[Series, Entry] = {(e.exchange, e.symbol, e.payload_case): e for e in session.entries}
+        # There is no file of it yet, or one that must not be found by the next start.
+        self.is_new = is_new
+        # What is in its file is no longer all.
+        self.is_dirty = is_new
+        # By series.
+        self.entries: dict[SeriesKey, LedgerEntry] = {(e.exchange, e.symbol, e.payload_case): e for e in session.entries}
         # The last sequences that a process which died had written down.
         self.recovered_to = {series: entry.last_sequence for series, entry in self.entries.items()}
 
@@ -94,14 +98,12 @@ class Ledger:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sessions: dict[str, _Open] = {}
-
-    # --- on the event loop ---------------------------------------------------------------------------------------------------
+        self._sessions: dict[str, _OpenSession] = {}
 
     def start(self, session_id: str, source: str, origin: str, meta: Mapping[str, str], now_us: int) -> None:
         """A session begins, unless it is known already."""
         if session_id not in self._sessions:
-            self._sessions[session_id] = _Open(Session(session_id, source, origin, meta, now_us), is_new=True)
+            self._sessions[session_id] = _OpenSession(LedgerSession(session_id, source, origin, meta, now_us), is_new=True)
 
     def add(self, tallies: Iterable[Tally], now_us: int) -> None:
         """Counts events that were accepted; a session that was not announced begins with its first one."""
@@ -117,11 +119,11 @@ class Ledger:
             if entry is None:
                 first, last = tally.first, tally.last
                 times = (first.sequence, last.sequence, first.local_ts_us, last.local_ts_us)
-                found.entries[series] = Entry(*series, tally.count, *times, f"{tally.digest:032x}")
+                found.entries[series] = LedgerEntry(*series, tally.count, *times, f"{tally.digest:032x}")
             else:
                 entry.add(tally)
 
-    def end(self, session_id: str, *, complete: bool, reason: str, now_us: int) -> Session | None:
+    def end(self, session_id: str, *, complete: bool, reason: str, now_us: int) -> LedgerSession | None:
         """The session's final ledger; None where no such session is open."""
         found = self._sessions.get(session_id)
         if found is None or found.session.ended_us is not None:
@@ -137,7 +139,7 @@ class Ledger:
         """Those that have not ended."""
         return [session_id for session_id, found in self._sessions.items() if found.session.ended_us is None]
 
-    def _current(self, found: _Open) -> Session:
+    def _current(self, found: _OpenSession) -> LedgerSession:
         found.session.entries = [found.entries[series] for series in sorted(found.entries)]
         return found.session
 
@@ -168,8 +170,6 @@ class Ledger:
                 settled.append((_file_name(session_id), msgspec.json.encode(found.session)))
         return settled
 
-    # --- on disk -------------------------------------------------------------------------------------------------------------
-
     def write_changes(self, changes: Iterable[tuple[str, bytes]]) -> None:
         """Replaces the files of open sessions."""
         for name, content in changes:
@@ -181,7 +181,7 @@ class Ledger:
     def write_settled(self, settled: Iterable[tuple[str, bytes]]) -> None:
         """Moves sessions to the log of closed ones, durably."""
         for name, content in settled:
-            month = datetime.fromtimestamp(msgspec.json.decode(content, type=Session).started_us / 1e6, UTC)
+            month = datetime.fromtimestamp(msgspec.json.decode(content, type=LedgerSession).started_us / 1e6, UTC)
             self._folder.mkdir(parents=True, exist_ok=True)
             with (self._folder / f"closed-{month:%Y-%m}.jsonl").open("ab") as log:
                 log.write(content + b"\n")
@@ -194,12 +194,12 @@ class Ledger:
         problems = []
         for path in sorted(self._folder.glob("session-*.json")):
             try:
-                session = msgspec.json.decode(path.read_bytes(), type=Session)
+                session = msgspec.json.decode(path.read_bytes(), type=LedgerSession)
             except msgspec.MsgspecError as error:
                 path.replace(path.with_suffix(".damaged"))
                 problems.append(f"the ledger {path} can't be read and was put aside: {error}")
             else:
-                self._sessions[session.session_id] = _Open(session, is_new=False)
+                self._sessions[session.session_id] = _OpenSession(session, is_new=False)
         return problems
 
     def recover(self, event: Event) -> None:
@@ -213,7 +213,7 @@ class Ledger:
             self.add([Tally([event])], 0)
 
     @property
-    def left_behind(self) -> list[Session]:
+    def left_behind(self) -> list[LedgerSession]:
         """Sessions that have an end, but whose `session_end` may not have reached the bus."""
         return [self._current(found) for found in self._sessions.values() if found.session.ended_us is not None]
 
@@ -223,16 +223,7 @@ def _file_name(session_id: str) -> str:
     return f"session-{readable}-{xxh3_64_hexdigest(session_id.encode())}.json"
 
 
-def read_closed_sessions(folder: Path) -> list[Session]:
-    """All sessions in the log of closed ones, oldest first."""
-    sessions = []
-    for path in sorted(folder.glob("closed-*.jsonl")):
-        lines = path.read_bytes().split(b"\n")
-        sessions += [msgspec.json.decode(line, type=Session) for line in lines[:-1]]  # a torn last line is no line
-    return sessions
-
-
-def to_session_end(session: Session) -> SessionEnd:
+def to_session_end(session: LedgerSession) -> SessionEnd:
     """The ledger as the payload of a `session_end` event."""
     from ..generated.lakehouse.bronze.v1.normalized_event_pb2 import SessionEnd
 

@@ -12,12 +12,9 @@ import msgspec
 
 from .contract import Limits
 
-__all__ = ["RECORD_MEMORY_BYTES", "Overflow", "Pause", "Policy"]
+__all__ = ["Overflow", "Policy"]
 
 Overflow = Literal["spool", "block", "drop"]
-
-RECORD_MEMORY_BYTES = 250
-"""What a record takes in memory beside its value, key and headers; measured, rounded up."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,26 +56,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return self.write_ahead or self.overflow == "spool"
 
     @property
-    def tail_bytes(self) -> int:
+    def tail_memory_bytes(self) -> int:
         """How much may wait to be written to disk."""
         return self.queue_bytes // 8
 
     @property
-    def head_bytes(self) -> int:
+    def send_memory_bytes(self) -> int:
         """How much may wait to be sent, or be in flight."""
-        return self.queue_bytes - self.tail_bytes if self.spills else self.queue_bytes
-
-
-class Pause:
-    """How often something failed in a row, and until when it is left alone."""
-
-    __slots__ = ("failures", "until")
-
-    def __init__(self) -> None:
-        self.failures = 0
-        self.until = 0.0
-
-    def extend(self, now: float, policy: Policy, random: Callable[[], float]) -> None:
-        """It failed once more."""
-        self.failures += 1
-        self.until = now + policy.backoff_s(self.failures, random)
+        return self.queue_bytes - self.tail_memory_bytes if self.spills else self.queue_bytes

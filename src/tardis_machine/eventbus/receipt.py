@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from .books import Books
+from .delivery.accounts import Books
 
 __all__ = ["BusHealth", "BusState", "Receipt", "undelivered"]
 

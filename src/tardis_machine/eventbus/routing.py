@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..bronze.event import EventStream
+from ..bronze.event import Event, EventStream
 from ..bronze.payload_case import parse_payload_case
 from ..bronze.wire import delimited, tag
 from ..errors import SettingsError
-from .contract import Route
+from .contract import Records, Route
 from .options import DEFAULT_KEY_TEMPLATE, RESERVED_HEADERS, template
 
 __all__ = ["Router", "Routing", "Template"]
@@ -138,6 +138,10 @@ class Router:
                 self._routes.clear()
             route = self._routes[identity] = self._compute(stream)
         return route
+
+    def route_events(self, events: list[Event]) -> Records:
+        """The events as records, whether or not they are admitted."""
+        return Records([self.route(event.stream) for event in events], events)
 
     def _compute(self, stream: EventStream) -> Route:
         assert self._key is not None

@@ -18,7 +18,7 @@ from xxhash import xxh3_64_digest
 
 from ..bronze.event import Event, EventStream
 
-__all__ = ["Frame", "StoredEvent", "StreamTable", "encode_events", "frames_of", "is_torn", "parse_event", "read_run", "skim"]
+__all__ = ["SpoolFrame", "StoredEvent", "StreamTable", "encode_events", "frames_of", "is_torn", "parse_event", "read_run", "skim"]
 
 # Not to be found in text, nor likely in Protobuf.
 _SYNC = b"\xf5TM\x00"
@@ -100,7 +100,7 @@ def encode_events(events: Sequence[Event], accepted_us: int, table: StreamTable)
     return data
 
 
-class Frame(NamedTuple):
+class SpoolFrame(NamedTuple):
     """A stretch of a segment: a whole frame, or bytes that are none (`body` is None)."""
 
     start: int
@@ -112,20 +112,20 @@ class Frame(NamedTuple):
         return self.body is not None and self.body[0] == _EVENT_KIND[0]
 
 
-def frames_of(data: memoryview, start: int = 0) -> Iterator[Frame]:
+def frames_of(data: memoryview, start: int = 0) -> Iterator[SpoolFrame]:
     """All frames, and what lies between them where something is damaged; together they cover the data."""
     while start < len(data):
         frame = _frame_at(data, start)
         if frame is None:
             resume = _next_whole(data, start + 1)
-            yield Frame(start, resume, None)
+            yield SpoolFrame(start, resume, None)
             start = resume
         else:
             yield frame
             start = frame.stop
 
 
-def _frame_at(data: memoryview, start: int) -> Frame | None:
+def _frame_at(data: memoryview, start: int) -> SpoolFrame | None:
     if len(data) - start < _HEAD.size:
         return None
     sync, length, checksum = _HEAD.unpack_from(data, start)
@@ -133,7 +133,7 @@ def _frame_at(data: memoryview, start: int) -> Frame | None:
     if sync != _SYNC or length > _MAX_BODY_BYTES or stop > len(data):
         return None
     body = data[start + _HEAD.size : stop]
-    return Frame(start, stop, body) if crc32(body) == checksum else None
+    return SpoolFrame(start, stop, body) if crc32(body) == checksum else None
 
 
 def is_torn(data: memoryview) -> bool:

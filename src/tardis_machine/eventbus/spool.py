@@ -28,20 +28,20 @@ import msgspec
 
 from ..bronze.event import Event
 from ..errors import SettingsError, TransientDeliveryError
-from .mark import Mark
 from .segment import StreamTable, encode_events, frames_of, is_torn, parse_event, read_run, skim
+from .spool_span import SpoolSpan
 
-__all__ = ["Group", "Recovered", "Spool"]
+__all__ = ["Recovered", "Spool", "SpoolGroup"]
 
 _SEGMENT = re.compile(r"(\d{12})\.spool")
 _GROUP_EVENTS = 1000
 _SEGMENT_BYTES = 64 * 1024**2
 
 
-class Group(msgspec.Struct):
+class SpoolGroup(msgspec.Struct):
     """Events that were read together."""
 
-    mark: Mark
+    span: SpoolSpan
     events: list[Event]
     accepted_us: int
 
@@ -50,7 +50,6 @@ class Recovered(msgspec.Struct):
     """What was found when the spool was opened."""
 
     events: int = 0
-    size_bytes: int = 0
     problems: list[str] = msgspec.field(default_factory=list)
 
 
@@ -97,8 +96,6 @@ class Spool:
         """The highest number in use, made even."""
         self.size_bytes = 0
 
-    # --- opening and closing -------------------------------------------------------------------------------------------------
-
     def lock(self) -> None:
         """Makes the folder this process's own."""
         try:
@@ -144,7 +141,7 @@ class Spool:
                 self._visit(segment, on_event)
         highest = max(self._segments, default=0)
         self.last_segment = highest + highest % 2
-        self.size_bytes = recovered.size_bytes = sum(segment.size_bytes for segment in self._segments.values())
+        self.size_bytes = sum(segment.size_bytes for segment in self._segments.values())
         return recovered
 
     def _read_acked(self) -> dict[int, int]:
@@ -203,9 +200,7 @@ class Spool:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    # --- writing -------------------------------------------------------------------------------------------------------------
-
-    def append(self, groups: Sequence[tuple[Sequence[Event], int]], *, in_new_segment: bool = False) -> list[Mark]:
+    def append(self, groups: Sequence[tuple[Sequence[Event], int]], *, in_new_segment: bool = False) -> list[SpoolSpan]:
         """Writes groups of events, each with the time of its acceptance, behind all others; they are yet to be read.
 
         Raises a Transient error where there is no room, and has then written nothing.
@@ -217,7 +212,7 @@ class Spool:
             self.last_segment += 2
         return self._write(groups)
 
-    def insert(self, after_segment: int | None, groups: Sequence[tuple[Sequence[Event], int]]) -> list[Mark]:
+    def insert(self, after_segment: int | None, groups: Sequence[tuple[Sequence[Event], int]]) -> list[SpoolSpan]:
         """Writes groups right behind a segment, None: behind all. For a shutdown, when nothing else is written any more."""
         number = self.last_segment + 2 if after_segment is None else after_segment + 1
         if self._current is None or self._current.number != number:
@@ -238,16 +233,16 @@ class Spool:
         if self._sync:
             _sync_folder(self.folder)
 
-    def _write(self, groups: Sequence[tuple[Sequence[Event], int]]) -> list[Mark]:
+    def _write(self, groups: Sequence[tuple[Sequence[Event], int]]) -> list[SpoolSpan]:
         segment = self._current
         assert segment is not None
         parts: list[bytes] = []
-        marks: list[Mark] = []
+        spans: list[SpoolSpan] = []
         end = segment.size_bytes
         for events, accepted_us in groups:
             data = encode_events(events, accepted_us, self._table)
             parts.append(data)
-            marks.append(Mark(segment.number, end, end + len(data), len(events)))
+            spans.append(SpoolSpan(segment.number, end, end + len(data), len(events)))
             end += len(data)
         added_bytes = end - segment.size_bytes
         if self.size_bytes + added_bytes > self.max_bytes:
@@ -262,9 +257,9 @@ class Spool:
             os.ftruncate(self._current_fd, segment.size_bytes)
             raise self._unwritable(error) from error
         segment.size_bytes = end
-        segment.unread += sum(mark.count for mark in marks)
+        segment.unread += sum(span.count for span in spans)
         self.size_bytes += added_bytes
-        return marks
+        return spans
 
     def _unwritable(self, error: OSError) -> TransientDeliveryError:
         return TransientDeliveryError(f"the spool {self.folder} can't be written: {error.strerror or error}")
@@ -277,16 +272,14 @@ class Spool:
         self._current = None
         self._current_fd = -1
 
-    # --- reading back --------------------------------------------------------------------------------------------------------
-
-    def skip(self, marks: Iterable[Mark]) -> None:
+    def skip(self, spans: Iterable[SpoolSpan]) -> None:
         """These events are still in memory and need not be read; nothing before them is unread."""
-        for mark in marks:
-            segment = self._segments[mark.segment]
-            segment.read_to = mark.stop
-            segment.unread -= mark.count
+        for span in spans:
+            segment = self._segments[span.segment]
+            segment.read_to = span.stop
+            segment.unread -= span.count
 
-    def read(self, max_bytes: int) -> tuple[list[Group], int, list[str]]:
+    def read(self, max_bytes: int) -> tuple[list[SpoolGroup], int, list[str]]:
         """The next events, how many are lost to damage since the spool was opened, and a sentence for each damage.
 
         A session's end is in a group by itself; other groups are small.
@@ -304,25 +297,27 @@ class Spool:
             if groups is not None:
                 break
             window *= 2
-        segment.unread -= sum(group.mark.count for group in groups)
+        segment.unread -= sum(group.span.count for group in groups)
         lost = 0
         if segment.read_to == segment.size_bytes:
             lost, segment.unread = segment.unread, 0
         return groups, lost, problems
 
-    def _read_groups(self, segment: _Segment, window: int) -> tuple[list[Group] | None, list[str]]:
+    def _read_groups(self, segment: _Segment, window: int) -> tuple[list[SpoolGroup] | None, list[str]]:
         """None where the window does not hold one frame."""
         base = segment.read_to
         with segment.path.open("rb", buffering=0) as file:
             data = os.pread(file.fileno(), min(window, segment.size_bytes - base), base)
         is_last = base + len(data) == segment.size_bytes
-        groups: list[Group] = []
+        groups: list[SpoolGroup] = []
         problems: list[str] = []
         group_start = position = 0
 
         def add_group(events: list[Event], stop: int, accepted_us: int) -> None:
             nonlocal group_start
-            groups.append(Group(Mark(segment.number, base + group_start, base + stop, len(events)), events, accepted_us))
+            groups.append(
+                SpoolGroup(SpoolSpan(segment.number, base + group_start, base + stop, len(events)), events, accepted_us)
+            )
             group_start = stop
 
         while position < len(data):
@@ -361,12 +356,10 @@ class Spool:
             return None, 0
         return Event(stream, stored.event_id, stored.value, stored.sequence, stored.local_ts_us), stored.accepted_us
 
-    # --- what is done with ---------------------------------------------------------------------------------------------------
-
-    def ack(self, marks: Iterable[Mark]) -> None:
+    def ack(self, spans: Iterable[SpoolSpan]) -> None:
         """All events of these are resolved; `persist` writes it down."""
-        for mark in marks:
-            self._segments[mark.segment].ack(mark.start, mark.stop)
+        for span in spans:
+            self._segments[span.segment].ack(span.start, span.stop)
 
     def persist(self) -> int:
         """Removes segments that are done with and notes how far the others are; how many bytes became free."""

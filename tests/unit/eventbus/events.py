@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from itertools import count
 
 from tardis_machine.bronze.event import Event, EventStream
 from tardis_machine.eventbus.contract import Record, Route
+from tardis_machine.eventbus.delivery.accounts import Books
 
 _numbers = count()
 
@@ -51,3 +54,14 @@ def make_route(lane: str, payload_case: str = "trade", session: str = "s1") -> R
 def make_record(route: Route, sequence: int, size: int = 50) -> Record:
     stream = make_stream(route.key, route.payload_case, route.session_id)
     return Record(route, Event(stream, next(_numbers).to_bytes(16, "big"), b"v" * size, sequence, sequence))
+
+
+def cases_of(records: Iterable[Record]) -> Counter[str]:
+    """How many there are of each payload case."""
+    return Counter(record.route.payload_case for record in records)
+
+
+def is_balanced(books: Books) -> bool:
+    """Whether every record is counted in one place."""
+    places = books.queued + books.in_flight + books.spooled + books.confirmed + books.dead_lettered + books.dropped
+    return books.accepted + books.carried == places

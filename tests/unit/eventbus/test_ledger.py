@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tardis_machine.bronze.event import Event, Tally, digest_of
-from tardis_machine.eventbus.ledger import Ledger, Session, read_closed_sessions, to_session_end
+from tardis_machine.eventbus.ledger import Ledger, LedgerSession, to_session_end
+from tests.closed_sessions import read_closed_sessions
 from tests.unit.eventbus.events import make_events, make_stream
 
 TRADES = make_stream("XBTUSD", "trade")
@@ -163,7 +164,7 @@ def test_the_session_end_payload_says_absent_where_there_is_nothing() -> None:
     stream = make_stream("", "disconnect")
     ledger.add([Tally([Event(stream, bytes(15) + b"\1", b"", 0, 5)])], 1)
     session = ledger.end("s1", complete=False, reason="gone", now_us=2)
-    assert isinstance(session, Session)
+    assert isinstance(session, LedgerSession)
     end = to_session_end(session)
     (entry,) = end.entries
     assert not entry.HasField("symbol")

@@ -14,7 +14,7 @@ import pytest
 
 from tardis_machine.bronze.event import Event
 from tardis_machine.errors import SettingsError, TransientDeliveryError
-from tardis_machine.eventbus.spool import Group, Recovered, Spool
+from tardis_machine.eventbus.spool import Recovered, Spool, SpoolGroup
 from tests.unit.eventbus.events import make_events, make_stream
 
 MIB = 1024**2
@@ -28,8 +28,8 @@ def opened(folder: Path, **options: object) -> tuple[Spool, Recovered]:
     return spool, spool.open()
 
 
-def read_all(spool: Spool, window: int = 64 * 1024) -> list[Group]:
-    groups: list[Group] = []
+def read_all(spool: Spool, window: int = 64 * 1024) -> list[SpoolGroup]:
+    groups: list[SpoolGroup] = []
     while True:
         found, lost, _ = spool.read(window)
         assert lost == 0
@@ -38,13 +38,13 @@ def read_all(spool: Spool, window: int = 64 * 1024) -> list[Group]:
         groups += found
 
 
-def events_of(groups: list[Group]) -> list[Event]:
+def events_of(groups: list[SpoolGroup]) -> list[Event]:
     return [event for group in groups for event in group.events]
 
 
 def test_events_come_back_as_they_were_and_in_order(tmp_path: Path) -> None:
     spool, recovered = opened(tmp_path)
-    assert recovered == Recovered(0, 0, [])
+    assert recovered == Recovered(0, [])
     first, second = make_events(TRADES, 1500), make_events(BOOKS, 10, size=0)
     spool.append([(first, 11), (second, 12)])
     groups = read_all(spool, MIB)
@@ -58,8 +58,8 @@ def test_events_come_back_as_they_were_and_in_order(tmp_path: Path) -> None:
 def test_what_was_not_acknowledged_is_found_again(tmp_path: Path) -> None:
     spool, _ = opened(tmp_path)
     events = make_events(TRADES, 300)
-    marks = spool.append([(events[:100], 1), (events[100:200], 2), (events[200:], 3)])
-    spool.ack([marks[2], marks[0]])
+    spans = spool.append([(events[:100], 1), (events[100:200], 2), (events[200:], 3)])
+    spool.ack([spans[2], spans[0]])
     spool.close()
     again, recovered = opened(tmp_path)
     # The last group was acknowledged too, but the one before it was not: at least once.
@@ -70,13 +70,13 @@ def test_what_was_not_acknowledged_is_found_again(tmp_path: Path) -> None:
 
 def test_a_segment_that_is_done_with_is_removed(tmp_path: Path) -> None:
     spool, _ = opened(tmp_path, segment_bytes=10_000)
-    marks = [mark for _ in range(5) for mark in spool.append([(make_events(TRADES, 100), 0)])]
+    spans = [span for _ in range(5) for span in spool.append([(make_events(TRADES, 100), 0)])]
     assert len(list(tmp_path.glob("*.spool"))) == 5
     before = spool.size_bytes
-    spool.ack(marks[1:3])
+    spool.ack(spans[1:3])
     assert spool.persist() == before - sum((tmp_path / f"{n:012d}.spool").stat().st_size for n in (2, 8, 10))
     assert sorted(path.name for path in tmp_path.glob("*.spool")) == [f"{n:012d}.spool" for n in (2, 8, 10)]
-    spool.ack([marks[0], *marks[3:]])
+    spool.ack([spans[0], *spans[3:]])
     spool.persist()
     assert spool.size_bytes == 0
     assert not list(tmp_path.glob("*.spool"))
@@ -85,8 +85,8 @@ def test_a_segment_that_is_done_with_is_removed(tmp_path: Path) -> None:
 
 def test_what_is_in_memory_too_is_not_read_back(tmp_path: Path) -> None:
     spool, _ = opened(tmp_path)
-    (mark,) = spool.append([(make_events(TRADES, 10), 0)])
-    spool.skip([mark])
+    (span,) = spool.append([(make_events(TRADES, 10), 0)])
+    spool.skip([span])
     later = make_events(TRADES, 5, first=10)
     spool.append([(later, 0)])
     assert events_of(read_all(spool)) == later
@@ -101,7 +101,7 @@ def test_a_session_end_is_read_by_itself(tmp_path: Path) -> None:
     groups = read_all(spool)
     assert [len(group.events) for group in groups] == [3, 1, 2, 1, 1]
     assert events_of(groups) == events
-    spool.ack(group.mark for group in groups)
+    spool.ack(group.span for group in groups)
     spool.persist()
     assert spool.size_bytes == 0
     spool.close()
@@ -138,7 +138,7 @@ def test_a_full_spool_takes_nothing_and_loses_nothing(tmp_path: Path) -> None:
     assert spool.size_bytes <= 20_000
     groups = read_all(spool)
     assert events_of(groups) == kept
-    spool.ack(group.mark for group in groups)
+    spool.ack(group.span for group in groups)
     assert spool.persist() > 0
     spool.append([(events, 0)])
     assert events_of(read_all(spool)) == events
@@ -161,7 +161,9 @@ def test_a_torn_end_is_cut(tmp_path: Path, cut: int) -> None:
     again.append([(later, 0)])
     assert events_of(read_all(again)) == events[:49] + later
     again.close()
-    assert opened(tmp_path)[1] == Recovered(50, again.size_bytes, [])
+    reopened, recovered = opened(tmp_path)
+    assert recovered == Recovered(50, [])
+    assert reopened.size_bytes == again.size_bytes
 
 
 def test_a_damaged_middle_costs_only_what_it_hit(tmp_path: Path) -> None:
@@ -223,7 +225,7 @@ def test_events_whose_only_description_is_lost_are_counted(tmp_path: Path) -> No
     groups, lost, _ = again.read(MIB)
     assert [event.stream for event in events_of(groups)] == [BOOKS] * 5
     assert lost == 20
-    again.ack(group.mark for group in groups)
+    again.ack(group.span for group in groups)
     again.persist()
     assert again.size_bytes == 0
     again.close()
@@ -241,7 +243,7 @@ def test_damage_after_opening_is_counted_when_it_is_read(tmp_path: Path) -> None
     assert events_of(groups) == events[:9]
     assert lost == 1
     assert "damaged bytes" in problems[0]
-    spool.ack(group.mark for group in groups)
+    spool.ack(group.span for group in groups)
     spool.persist()
     assert spool.size_bytes == 0
     spool.close()
@@ -265,8 +267,8 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 def test_notes_that_cannot_be_read_mean_that_all_is_sent_again(tmp_path: Path) -> None:
     spool, _ = opened(tmp_path)
-    marks = spool.append([(make_events(TRADES, 5), 0), (make_events(TRADES, 5), 0)])
-    spool.ack(marks[:1])
+    spans = spool.append([(make_events(TRADES, 5), 0), (make_events(TRADES, 5), 0)])
+    spool.ack(spans[:1])
     spool.close()
     (tmp_path / "acked.json").write_text("{")
     assert opened(tmp_path)[1].events == 10
@@ -278,7 +280,7 @@ def test_reading_back_takes_little_memory(tmp_path: Path) -> None:
         spool.append([(make_events(TRADES, 1000, first=start, size=300), 0)])
     sizes = []
     while found := spool.read(256 * 1024)[0]:
-        sizes.append(sum(mark.stop - mark.start for mark in (group.mark for group in found)))
+        sizes.append(sum(span.stop - span.start for span in (group.span for group in found)))
     assert max(sizes) <= 256 * 1024
     spool.close()
 

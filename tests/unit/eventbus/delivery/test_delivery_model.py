@@ -14,16 +14,17 @@ from random import Random
 import pytest
 
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
-from tardis_machine.eventbus.batching import Batch
 from tardis_machine.eventbus.contract import Failure, Limits, Record
 from tardis_machine.eventbus.delivery import Delivery
-from tardis_machine.eventbus.errands import Burial, Loaded, Spill
-from tardis_machine.eventbus.policy import RECORD_MEMORY_BYTES, Policy
-from tests.unit.eventbus.events import make_record, make_route
+from tardis_machine.eventbus.delivery.disk_work import Loaded, Spill, Undeliverable
+from tardis_machine.eventbus.delivery.in_flight import Batch
+from tardis_machine.eventbus.delivery.memory import memory_of
+from tardis_machine.eventbus.policy import Policy
+from tests.unit.eventbus.events import cases_of, is_balanced, make_record, make_route
 
 
 class Group:
-    """Records at one mark of the model's disk."""
+    """Records at one span of the model's disk."""
 
     def __init__(self, segment: int, position: int, records: list[Record]) -> None:
         self.segment = segment
@@ -103,9 +104,9 @@ class World:
         # What the bus has, in the order it came.
         self.stored: list[Record] = []
         self.confirmed: set[int] = set()
-        self.buried: set[int] = set()
+        self.dead_lettered: set[int] = set()
         self.dropped: set[int] = set()
-        # Given up; where a process dies before they are buried, the next one tries them again, after others of their lane.
+        # Given up; where a process dies before they are dead letters, the next one tries them again, after others of their lane.
         self.condemned: set[int] = set()
         # In memory only when the process died: by design.
         self.lost: set[int] = set()
@@ -115,13 +116,13 @@ class World:
         self.boot(0)
 
     def boot(self, carried: int) -> None:
-        self.delivery = Delivery(self.policy, self.limits, self.random.random, carried)
-        self.delivery.segment = self.disk.last_segment
-        self.earlier = (len(self.confirmed), len(self.buried), len(self.dropped))
+        self.delivery = Delivery(self.policy, self.limits, self.random.random)
+        self.delivery.carry(carried, self.disk.last_segment)
+        self.earlier = (len(self.confirmed), len(self.dead_lettered), len(self.dropped))
         self.flights: list[Batch] = []
         self.spill: Spill | None = None
         self.load = 0
-        self.burying: list[Burial] = []
+        self.undeliverable: list[Undeliverable] = []
 
     def step(self) -> None:
         steps = [
@@ -134,7 +135,7 @@ class World:
             (self.answer, 15),
             (self.write_spool, 10),
             (self.read_spool, 10),
-            (self.bury, 5),
+            (self.write_dead_letters, 5),
             (self.clean_up, 2),
             (self.restart, 0.3),
         ]
@@ -142,8 +143,6 @@ class World:
 
     def fails(self) -> bool:
         return self.random.random() < self.misfortune
-
-    # --- what comes ----------------------------------------------------------------------------------------------------------
 
     def publish(self) -> None:
         records = []
@@ -164,7 +163,7 @@ class World:
     def hand_over(self, records: list[Record], ends_session: str | None) -> None:
         self.records |= {id(record.event): record for record in records}
         self.accepted |= identities(records)
-        if self.delivery.offer(records, size_of(records), self.now, ends_session) is None:
+        if self.delivery.offer(records, size_of(records), self.now, cases_of(records), ends_session) is None:
             self.delivery.drop(records, self.now)
             self.dropped |= identities(records)
 
@@ -173,12 +172,10 @@ class World:
         self.sequences[self.lanes[0]] += 1
         self.records |= {id(record.event): record for record in records}
         self.accepted |= identities(records)
-        self.delivery.bury(records, "too large", self.now)
+        self.delivery.refuse(records, "too large", self.now)
 
     def wait(self) -> None:
         self.now += self.random.choice([0.1, 1.0, 40.0])
-
-    # --- the bus -------------------------------------------------------------------------------------------------------------
 
     def connect(self) -> None:
         if self.delivery.wants_connect(self.now):
@@ -188,7 +185,7 @@ class World:
                 self.delivery.connect_succeeded(self.limits)
 
     def send(self) -> None:
-        self.delivery.flushing = self.random.random() < 0.5
+        self.delivery.set_flushing(is_flushing=self.random.random() < 0.5)
         while (batch := self.delivery.next_batch(self.now)) is not None:
             self.check_batch(batch)
             self.flights.append(batch)
@@ -205,7 +202,7 @@ class World:
             assert not set(lanes) & {record.route.lane for other in self.flights for record in other.records}
         for record in batch.records:
             if record.route.payload_case == "session_end":
-                done = self.confirmed | self.buried | self.dropped | self.lost
+                done = self.confirmed | self.dead_lettered | self.dropped | self.lost
                 assert self.ended_sessions[record.route.session_id] <= done, "a session's end overtook the session"
 
     @property
@@ -272,8 +269,6 @@ class World:
     def settle(self, batch: Batch, kinds: list[str], failed_lanes: set[tuple[str, str]]) -> None:
         self.delivery.settle(batch, self.store_partially(batch, kinds, failed_lanes), self.now)
 
-    # --- the disk: what is begun in one step ends in another -----------------------------------------------------------------
-
     def write_spool(self) -> None:
         if self.spill is None:
             self.spill = self.delivery.next_spill(self.now)
@@ -282,13 +277,12 @@ class World:
         if self.fails():
             self.delivery.spill_failed(OSError("disk full"), self.now)
             return
-        marks = [
-            self.disk.append(chunk.records, new_segment=spill.in_new_segment and index == 0)
-            for index, chunk in enumerate(spill.chunks)
+        spans = [
+            self.disk.append(group.records, new_segment=spill.in_new_segment and index == 0)
+            for index, group in enumerate(spill.groups)
         ]
-        kept = self.delivery.spilled(spill, marks, self.now)
-        self.delivery.segment = self.disk.last_segment
-        self.disk.unread += [mark for mark in marks if mark not in kept]
+        kept = self.delivery.spilled(spill, spans, self.now)
+        self.disk.unread += [span for span in spans if span not in kept]
 
     def read_spool(self) -> None:
         if not self.load:
@@ -307,23 +301,20 @@ class World:
             loaded.append(Loaded(group.records, size_of(group.records), group, self.now))
         self.delivery.loaded(loaded, damaged, self.now)
 
-    def bury(self) -> None:
-        if not self.burying:
-            self.burying = self.delivery.next_burial(self.now)
+    def write_dead_letters(self) -> None:
+        if not self.undeliverable:
+            self.undeliverable = self.delivery.next_undeliverable(self.now)
             return
         if self.fails():
-            self.delivery.burial_failed(OSError("disk full"), self.now)
+            self.delivery.dead_letters_failed(OSError("disk full"), self.now)
         else:
-            self.buried |= {id(burial.record.event) for burial in self.burying}
-            self.delivery.buried()
-        self.burying = []
+            self.dead_lettered |= {id(found.record.event) for found in self.undeliverable}
+            self.delivery.dead_lettered()
+        self.undeliverable = []
 
     def clean_up(self) -> None:
-        for group in self.delivery.acked:
+        for group in self.delivery.take_resolved_spans():
             self.disk.groups.remove(group)
-        self.delivery.acked.clear()
-
-    # --- the process ---------------------------------------------------------------------------------------------------------
 
     def restart(self) -> None:
         gracefully = self.random.random() < 0.5
@@ -331,7 +322,7 @@ class World:
             self.clean_up()
             self.shut_down()
         on_disk = {id(record.event) for group in self.disk.groups for record in group.records}
-        done = self.confirmed | self.buried | self.dropped | self.lost
+        done = self.confirmed | self.dead_lettered | self.dropped | self.lost
         lost = self.accepted - on_disk - done
         assert not (gracefully and lost)
         if self.policy.write_ahead:
@@ -340,7 +331,7 @@ class World:
         self.lost |= lost
         # What is confirmed but not cleaned up comes again: that is what at least once means.
         self.confirmed -= on_disk
-        self.buried -= on_disk
+        self.dead_lettered -= on_disk
         self.boot(self.disk.reopen())
 
     def shut_down(self) -> None:
@@ -349,7 +340,7 @@ class World:
             self.disk.insert(leftover.after_segment, leftover.records)
         self.delivery.abandoned(sum(len(leftover.records) for leftover in leftovers))
         books = self.delivery.books
-        assert books.balanced
+        assert is_balanced(books)
         assert books.queued == books.in_flight == 0
 
     def drain(self) -> None:
@@ -359,11 +350,9 @@ class World:
             if self.delivery.is_idle:
                 return
             self.now += 1.0
-            for step in (self.connect, self.send, self.answer, self.write_spool, self.read_spool, self.bury):
+            for step in (self.connect, self.send, self.answer, self.write_spool, self.read_spool, self.write_dead_letters):
                 step()
         raise AssertionError(f"stuck with {self.delivery.books}")
-
-    # --- what always holds ---------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         self.check_places()
@@ -372,27 +361,27 @@ class World:
     def check_places(self) -> None:
         delivery = self.delivery
         queued: list[int] = []
-        for piece in (*delivery._head.pieces, *delivery._returned):
-            queued += [id(record.event) for record in piece.records]
-        for chunk in (*delivery._held, *delivery._lanes, *delivery._tail):
-            queued += [id(record.event) for record in chunk.records]
-        condemned = [id(burial.record.event) for burial in (*delivery._to_bury, *delivery._burying)]
+        for range_ in delivery._scheduler.waiting:
+            queued += [id(record.event) for record in range_.records]
+        for group in (*delivery._arrivals.waiting_ends, *delivery._disk.tail):
+            queued += [id(record.event) for record in group.records]
+        condemned = [id(found.record.event) for found in delivery._undeliverable]
         self.condemned |= set(condemned)
         queued += condemned
-        flying = [id(record.event) for batch in delivery._in_flight.values() for record in batch.records]
+        flying = [id(record.event) for range_ in delivery._scheduler.in_flight for record in range_.records]
         unread = [id(record.event) for group in self.disk.unread for record in group.records]
         places = queued + flying + unread
         assert len(places) == len(set(places)), "a record is in two places"
-        done = self.confirmed | self.buried | self.dropped | self.lost
+        done = self.confirmed | self.dead_lettered | self.dropped | self.lost
         assert set(places) == self.accepted - done, "a record is nowhere, or came back"
         books = delivery.books
-        assert books.balanced
+        assert is_balanced(books)
         assert (books.queued, books.in_flight, books.spooled) == (len(queued), len(flying), len(unread))
         finals = (books.confirmed, books.dead_lettered, books.dropped)
-        known = (len(self.confirmed), len(self.buried), len(self.dropped))
+        known = (len(self.confirmed), len(self.dead_lettered), len(self.dropped))
         assert tuple(final + before for final, before in zip(finals, self.earlier, strict=True)) == known
         waiting = [self.records[identity] for identity in queued + flying]
-        assert delivery.memory_bytes == size_of(waiting) + RECORD_MEMORY_BYTES * len(waiting)
+        assert delivery.memory_bytes == memory_of(len(waiting), size_of(waiting))
 
     def check_order(self) -> None:
         seen: set[int] = set()

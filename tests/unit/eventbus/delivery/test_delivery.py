@@ -8,18 +8,20 @@ import msgspec
 import pytest
 
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
-from tardis_machine.eventbus.batching import Batch
 from tardis_machine.eventbus.contract import Failure, Limits, Record
 from tardis_machine.eventbus.delivery import Delivery
-from tardis_machine.eventbus.policy import Pause, Policy
-from tests.unit.eventbus.events import make_record, make_route
+from tardis_machine.eventbus.delivery.backoff import Backoff
+from tardis_machine.eventbus.delivery.in_flight import Batch
+from tardis_machine.eventbus.policy import Policy
+from tests.unit.eventbus.events import cases_of, is_balanced, make_record, make_route
 
 LIMITS = Limits(batch_records=100, batch_bytes=100_000, record_bytes=1000)
 POLICY = Policy(batch_records=10, batch_bytes=100_000, batch_delay_s=1.0, queue_bytes=1_000_000)
 
 
 def make_delivery(limits: Limits = LIMITS, *, connect: bool = True, carried: int = 0, **policy: Any) -> Delivery:
-    delivery = Delivery(msgspec.structs.replace(POLICY, **policy), limits, lambda: 1.0, carried)
+    delivery = Delivery(msgspec.structs.replace(POLICY, **policy), limits, lambda: 1.0)
+    delivery.carry(carried, 0)
     if connect:
         assert delivery.wants_connect(0.0)
         delivery.connect_succeeded(limits)
@@ -28,7 +30,7 @@ def make_delivery(limits: Limits = LIMITS, *, connect: bool = True, carried: int
 
 def offer(delivery: Delivery, count: int, lane: str = "a", first: int = 0, now: float = 0.0) -> list[Record]:
     records = [make_record(make_route(lane), first + number) for number in range(count)]
-    assert delivery.offer(records, sum(record.size_bytes for record in records), now) is not None
+    assert delivery.offer(records, sum(record.size_bytes for record in records), now, cases_of(records)) is not None
     return records
 
 
@@ -49,7 +51,7 @@ def test_a_batch_leaves_when_it_is_full_or_old_or_asked_for() -> None:
     assert sequences(delivery.next_batch(1.0)) == [0, 1, 2]
     delivery = make_delivery()
     offer(delivery, 3)
-    delivery.flushing = True
+    delivery.set_flushing(is_flushing=True)
     assert sequences(delivery.next_batch(0.0)) == [0, 1, 2]
 
 
@@ -71,10 +73,10 @@ def test_backoff_doubles_to_its_bound_and_is_spread_over_the_upper_half() -> Non
     policy = msgspec.structs.replace(POLICY, backoff_base_s=0.1, backoff_max_s=5.0)
     assert [policy.backoff_s(attempt, lambda: 1.0) for attempt in (1, 2, 3, 4, 7, 1000)] == [0.1, 0.2, 0.4, 0.8, 5.0, 5.0]
     assert policy.backoff_s(3, lambda: 0.0) == 0.2
-    pause = Pause()
+    backoff = Backoff(policy, lambda: 1.0)
     for _ in range(3):
-        pause.extend(10.0, policy, lambda: 1.0)
-    assert (pause.failures, pause.until) == (3, 10.4)
+        backoff.note_failure(10.0)
+    assert (backoff.failures, backoff.until) == (3, 10.4)
 
 
 def test_a_failed_connect_is_tried_again_after_a_pause() -> None:
@@ -114,7 +116,7 @@ def test_later_records_of_a_lane_wait_for_one_that_failed_and_other_lanes_go_on(
     delivery.settle(batch, [Failure(index, TransientDeliveryError("throttled")) for index in (3, 4)], 0.0)
     offer(delivery, 5, "a", first=5)
     offer(delivery, 5, "b", first=5)
-    delivery.flushing = True
+    delivery.set_flushing(is_flushing=True)
     following = delivery.next_batch(0.01)
     assert following is not None
     assert {record.key for record in following.records} == {"b"}
@@ -136,14 +138,14 @@ def test_retries_are_counted_only_while_the_bus_works_for_others() -> None:
     batch = delivery.next_batch(0.0)
     assert batch is not None
     delivery.settle(batch, [Failure(0, TransientDeliveryError("throttled"))], 0.0)
-    assert delivery.next_burial(0.0) == []
+    assert delivery.next_undeliverable(0.0) == []
     retry = delivery.next_batch(1.0)
     assert retry is not None
     delivery.settle(retry, [Failure(0, TransientDeliveryError("throttled"))], 1.0)
-    (burial,) = delivery.next_burial(1.0)
-    assert burial.reason == "gave up after 2 tries: throttled"
+    (found,) = delivery.next_undeliverable(1.0)
+    assert found.reason == "gave up after 2 tries: throttled"
     assert delivery.books.queued == 1
-    delivery.buried()
+    delivery.dead_lettered()
     assert delivery.books.dead_lettered == 1
     assert delivery.is_idle
 
@@ -154,13 +156,13 @@ def test_a_terminal_failure_is_buried_and_its_lane_goes_on() -> None:
     batch = delivery.next_batch(0.0)
     assert batch is not None
     delivery.settle(batch, [Failure(4, TerminalDeliveryError("too large"))], 0.0)
-    (burial,) = delivery.next_burial(0.0)
-    assert burial.record.event.sequence == 4
-    delivery.burial_failed(OSError("disk full"), 0.0)
-    assert delivery.next_burial(0.0) == []
+    (found,) = delivery.next_undeliverable(0.0)
+    assert found.record.event.sequence == 4
+    delivery.dead_letters_failed(OSError("disk full"), 0.0)
+    assert delivery.next_undeliverable(0.0) == []
     assert delivery.deadline(0.0) == pytest.approx(0.1)
-    assert len(delivery.next_burial(0.1)) == 1
-    delivery.buried()
+    assert len(delivery.next_undeliverable(0.1)) == 1
+    delivery.dead_lettered()
     assert delivery.books.confirmed == 9
     assert delivery.is_idle
 
@@ -169,9 +171,9 @@ def test_a_session_end_leaves_when_all_before_it_is_resolved() -> None:
     delivery = make_delivery()
     offer(delivery, 5)
     end = make_record(make_route("", "session_end"), 0)
-    assert delivery.offer([end], end.size_bytes, 0.0, "s1") is not None
+    assert delivery.offer([end], end.size_bytes, 0.0, cases_of([end]), "s1") is not None
     offer(delivery, 5, "b")
-    delivery.flushing = True
+    delivery.set_flushing(is_flushing=True)
     batch = delivery.next_batch(0.0)
     assert batch is not None
     assert end not in batch.records
@@ -185,16 +187,16 @@ def test_a_session_end_leaves_when_all_before_it_is_resolved() -> None:
     assert last is not None
     assert list(last.records) == [end]
     delivery.settle(last, [], 1.0)
-    assert delivery.ended == ["s1"]
+    assert delivery.take_ended_sessions() == ["s1"]
 
 
 def test_a_full_queue_takes_nothing_more_and_a_session_end_all_the_same() -> None:
     delivery = make_delivery(overflow="block", queue_bytes=3000)
     offer(delivery, 10)
     more = make_record(make_route("a"), 10)
-    assert delivery.offer([more], more.size_bytes, 0.0) is None
+    assert delivery.offer([more], more.size_bytes, 0.0, cases_of([more])) is None
     end = make_record(make_route("", "session_end"), 0)
-    assert delivery.offer([end], end.size_bytes, 0.0, "s1") is not None
+    assert delivery.offer([end], end.size_bytes, 0.0, cases_of([end]), "s1") is not None
     delivery.drop([more], 0.0)
     assert not delivery.can_report_drops
     batch = delivery.next_batch(0.0)
@@ -205,7 +207,7 @@ def test_a_full_queue_takes_nothing_more_and_a_session_end_all_the_same() -> Non
     assert report is not None
     assert report.count == 1
     assert delivery.take_drops() is None
-    assert delivery.books.balanced
+    assert is_balanced(delivery.books)
 
 
 def test_something_larger_than_the_queue_passes_alone() -> None:
@@ -222,12 +224,12 @@ def test_what_comes_behind_an_earlier_runs_spool_waits_for_it_in_every_mode() ->
     for overflow in ("spool", "block", "drop"):
         delivery = make_delivery(carried=5, overflow=overflow)
         offer(delivery, 5)
-        delivery.flushing = True
+        delivery.set_flushing(is_flushing=True)
         assert delivery.next_batch(0.0) is None
         assert delivery.next_load(0.0) > 0
         assert delivery.next_load(0.0) == 0, "one at a time"
         assert (delivery.next_spill(0.0) is not None) == (overflow == "spool")
-        assert delivery.books.balanced
+        assert is_balanced(delivery.books)
 
 
 def test_a_whole_refused_batch_is_buried_without_pausing_the_bus() -> None:
@@ -236,7 +238,7 @@ def test_a_whole_refused_batch_is_buried_without_pausing_the_bus() -> None:
     batch = delivery.next_batch(0.0)
     assert batch is not None
     delivery.fail(batch, TerminalDeliveryError("not authorised"), 0.0)
-    assert len(delivery.next_burial(0.0)) == 10
+    assert len(delivery.next_undeliverable(0.0)) == 10
     assert delivery.next_batch(0.0) is not None
     assert delivery.last_error == "not authorised"
 
@@ -247,8 +249,8 @@ def test_metrics_are_counted_by_payload_case() -> None:
     batch = delivery.next_batch(0.0)
     assert batch is not None
     delivery.settle(batch, [Failure(0, TransientDeliveryError("x")), Failure(1, TerminalDeliveryError("y"))], 0.0)
-    delivery.next_burial(0.0)
-    delivery.buried()
+    delivery.next_undeliverable(0.0)
+    delivery.dead_lettered()
     assert delivery.by_case["confirmed"] == {"trade": 8}
     assert delivery.by_case["retried"] == {"trade": 1}
     assert delivery.by_case["dead_lettered"] == {"trade": 1}

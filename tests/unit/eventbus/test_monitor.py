@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tardis_machine.eventbus import watch
+from tardis_machine.eventbus.courier import monitor
 from tardis_machine.telemetry import render_metrics
 from tests.unit.eventbus.events import make_events, make_stream
 from tests.unit.eventbus.scripted_bus import ScriptedBus, eventually, make_publisher
@@ -82,7 +82,7 @@ async def test_a_line_for_each_change_of_state_and_none_for_events(tmp_path: Pat
 
 async def test_a_summary_now_and_then(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level(logging.INFO, "tardis_machine")
-    monkeypatch.setattr(watch, "_SUMMARY_S", 0.0)
+    monkeypatch.setattr(monitor, "_SUMMARY_S", 0.0)
     publisher = make_publisher(tmp_path, ScriptedBus("summed"))
     await publisher.start()
     await publisher.publish(make_events(make_stream(), 10))
