@@ -56,8 +56,6 @@ class BusConformance:
 
     under_test: ClassVar[type[BusUnderTest]]
 
-    # --- what the tests are made of ------------------------------------------------------------------------------------------
-
     @asynccontextmanager
     async def publisher(self, bus: BusUnderTest, mode: str = "overflow", **keywords: Any) -> AsyncIterator[Publisher]:
         publisher = Publisher([bus.plan(**keywords)], spool_dir=bus.folder / "spool", spool_mode=mode)  # type: ignore[arg-type]
@@ -92,8 +90,6 @@ class BusConformance:
             lane = (event.exchange, event.symbol, str(event.WhichOneof("payload")))
             assert event.sequence == last[lane] + 1, f"{lane} has a hole or was overtaken"
             last[lane] = event.sequence
-
-    # --- a service that works ------------------------------------------------------------------------------------------------
 
     def test_it_is_said_what_its_service_can_and_cannot_have(self) -> None:
         can, cannot = set(self.under_test.faults), set(self.under_test.cannot)
@@ -213,8 +209,6 @@ class BusConformance:
             with pytest.raises((SettingsError, TerminalDeliveryError), match=wrong.says):
                 async with asyncio.timeout(60), self.publisher(bus, **wrong.keywords):
                     pass
-
-    # --- a service that fails ------------------------------------------------------------------------------------------------
 
     async def test_nothing_is_lost_or_overtaken_through(self, bus: BusUnderTest, fault: Fault) -> None:
         """Events keep coming while the fault begins, lasts and ends, twice."""

@@ -37,9 +37,6 @@ class TestFileBus(BusConformance):
         under_test.close()
 
 
-# --- what only files have -----------------------------------------------------------------------------------------------------
-
-
 def make_records(routing: Routing, *streams: EventStream, count: int = 3) -> list[Record]:
     router = Router("file", routing)
     return [Record(router.route(stream), event) for stream in streams for event in make_events(stream, count)]

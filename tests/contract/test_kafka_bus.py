@@ -45,9 +45,6 @@ class TestKafkaBus(BusConformance):
     under_test = KafkaUnderTest
 
 
-# --- what only Kafka has ------------------------------------------------------------------------------------------------------
-
-
 def make_records(plan: BusPlan, session: Session, count: int) -> list[Record]:
     router = Router("kafka", plan.routing)
     return [Record(router.route(event.stream), event) for event in session.encode(sample_messages(count))]
@@ -236,9 +233,6 @@ async def test_a_partition_without_a_leader_holds_up_only_its_own_keys(tmp_path:
         assert receipt.is_complete
         assert receipt.dead_lettered == 0
         BusConformance().check_session(BusConformance().first_arrivals(bus), session)
-
-
-# --- the schema registry ------------------------------------------------------------------------------------------------------
 
 
 async def test_values_carry_the_frame_of_the_schema_registry(bus: KafkaUnderTest) -> None:

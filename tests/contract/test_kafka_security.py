@@ -206,9 +206,6 @@ async def test_a_key_that_does_not_open_is_refused_without_its_password(secure: 
     assert "n0t-it" not in repr(plan.bus)
 
 
-# --- Amazon MSK ---------------------------------------------------------------------------------------------------------------
-
-
 def for_msk(folder: Path) -> dict[str, Any]:
     keywords = {"brokers": "b-1.msk.test", "sasl-mechanism": "aws-msk-iam", "aws-region": "eu-west-1", "topic": "t"}
     return from_keywords({"kafka": keywords | {"dead-letter-dir": folder}}, {}).for_bus("kafka")

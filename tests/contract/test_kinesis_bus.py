@@ -59,8 +59,6 @@ class TestPlainKinesisBus(TestKinesisBus):
     under_test = PlainKinesisUnderTest
 
 
-# --- what only Kinesis has ----------------------------------------------------------------------------------------------------
-
 THROTTLED = "ProvisionedThroughputExceededException"
 
 

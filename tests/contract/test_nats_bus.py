@@ -57,9 +57,6 @@ class TestStreamsWithoutBatches(BusConformance):
         under_test.close()
 
 
-# --- what only NATS has -------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     with NatsServer(tmp_path_factory.mktemp("servers") / "nats") as server:

@@ -36,9 +36,6 @@ class TestRedisBus(BusConformance):
         under_test.close()
 
 
-# --- what only Redis has ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def under_test(tmp_path: Path) -> Iterator[RedisUnderTest]:
     # So slow that one can see it load.

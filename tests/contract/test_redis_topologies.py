@@ -51,9 +51,6 @@ async def send_once(plan: BusPlan, *symbols: str) -> None:
         await plan.bus.close()
 
 
-# --- TLS ----------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
@@ -91,9 +88,6 @@ async def test_tls_where_the_server_asks_for_a_certificate(tmp_path: Path, autho
         await send_once(make_plan(tmp_path, **options), "A")
     with pytest.raises(SettingsError, match="--redis-tls-cert and --redis-tls-key are given together or not at all"):
         make_plan(tmp_path, **options, **{"tls-cert": own.cert})
-
-
-# --- events that keep coming --------------------------------------------------------------------------------------------------
 
 
 class Flow:
@@ -153,9 +147,6 @@ def ids_in(server: RedisServer, stream: str) -> list[str]:
     return [record.headers["eventId"] for record in read_stream(server, stream)]
 
 
-# --- Sentinel -----------------------------------------------------------------------------------------------------------------
-
-
 async def test_sentinel_leads_to_the_new_master(tmp_path: Path) -> None:
     with (
         RedisServer(tmp_path / "master") as master,
@@ -211,9 +202,6 @@ async def test_replicas_that_must_have_an_event_are_waited_for(tmp_path: Path, m
         with pytest.raises(TransientDeliveryError, match="of 2 replicas"):
             await too_many.bus.connect()
         await too_many.bus.close()
-
-
-# --- cluster ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -61,9 +61,6 @@ class TestStandardSqsBus(TestSqsBus):
     under_test = StandardSqsUnderTest
 
 
-# --- what only SQS has --------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def fifo(tmp_path: Path, elasticmq: ElasticMqServer) -> Iterator[SqsUnderTest]:
     bus = SqsUnderTest(tmp_path, elasticmq)

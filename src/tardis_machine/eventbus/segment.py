@@ -18,7 +18,17 @@ from xxhash import xxh3_64_digest
 
 from ..bronze.event import Event, EventStream
 
-__all__ = ["SpoolFrame", "StoredEvent", "StreamTable", "encode_events", "frames_of", "is_torn", "parse_event", "read_run", "skim"]
+__all__ = [
+    "SpoolFrame",
+    "StoredEvent",
+    "StreamTable",
+    "count_events",
+    "encode_events",
+    "frames_of",
+    "is_torn",
+    "parse_event",
+    "read_run",
+]
 
 # Not to be found in text, nor likely in Protobuf.
 _SYNC = b"\xf5TM\x00"
@@ -189,7 +199,7 @@ def read_run(data: bytes, start: int, table: StreamTable, max_events: int) -> tu
     return events, start, accepted_us
 
 
-def skim(data: memoryview, start: int, table: StreamTable) -> tuple[int, int]:
+def count_events(data: memoryview, start: int, table: StreamTable) -> tuple[int, int]:
     """Counts events from `start` on, up to where a frame is not whole, and takes in what streams are described there."""
     count = 0
     head_bytes, event_kind, size_bytes, unpack_head = _HEAD.size, _EVENT_KIND[0], len(data), _HEAD.unpack_from

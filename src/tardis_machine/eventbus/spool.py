@@ -28,7 +28,7 @@ import msgspec
 
 from ..bronze.event import Event
 from ..errors import SettingsError, TransientDeliveryError
-from .segment import StreamTable, encode_events, frames_of, is_torn, parse_event, read_run, skim
+from .segment import StreamTable, count_events, encode_events, frames_of, is_torn, parse_event, read_run
 from .spool_span import SpoolSpan
 
 __all__ = ["Recovered", "Spool", "SpoolGroup"]
@@ -155,10 +155,10 @@ class Spool:
         size_bytes = segment.path.stat().st_size
         resume = min(resume, size_bytes)
         with _mapped(segment.path, size_bytes) as data:
-            skim(data[:resume], 0, self._table)
+            count_events(data[:resume], 0, self._table)
             position = resume
             while position < size_bytes:
-                count, position = skim(data, position, self._table)
+                count, position = count_events(data, position, self._table)
                 segment.unread += count
                 broken = next(frames_of(data, position), None)
                 if broken is None:

@@ -69,8 +69,6 @@ class ScriptedBus:
     async def close(self) -> None:
         self.closed += 1
 
-    # --- what came -----------------------------------------------------------------------------------------------------------
-
     @property
     def events(self) -> list[Event]:
         """What was stored but for the publisher's own, each once, in the order of its first arrival."""

@@ -19,7 +19,7 @@ from ...errors import DeliveryError, MissingExtraError, SettingsError, TerminalD
 from ...settings import Option, duration, path, text, url
 from ..contract import Failure
 
-__all__ = ["AwsAccess", "AwsClient", "Call", "Entry", "Kind", "Problem", "aws_options", "send_entries"]
+__all__ = ["AwsAccess", "AwsCall", "AwsClient", "AwsEntry", "Kind", "Problem", "aws_options", "send_entries"]
 
 _CONNECT_TIMEOUT_S = 5.0
 _MESSAGE_LENGTH = 300
@@ -247,10 +247,7 @@ class AwsClient:
             await stack.aclose()
 
 
-# --- a batch as calls ---------------------------------------------------------------------------------------------------------
-
-
-class Entry(msgspec.Struct, gc=False):
+class AwsEntry(msgspec.Struct, gc=False):
     """What one entry of a call carries, and which records of the batch that is."""
 
     destination: str
@@ -264,41 +261,41 @@ class Entry(msgspec.Struct, gc=False):
     """Where entries have turns."""
 
 
-class Call(msgspec.Struct):
+class AwsCall(msgspec.Struct):
     """Entries that fit into one request."""
 
     destination: str
-    entries: Sequence[Entry]
+    entries: Sequence[AwsEntry]
 
 
-Answers = Mapping[int, Problem]
+RefusedEntries = Mapping[int, Problem]
 """The entries of a call that were refused, by their place in it."""
 
 
 async def send_entries(
-    entries: Iterable[Entry],
+    entries: Iterable[AwsEntry],
     *,
     max_entries: int,
     max_bytes: int,
-    put: Callable[[Call], Awaitable[Answers | Problem]],
+    put: Callable[[AwsCall], Awaitable[RefusedEntries | Problem]],
     several_destinations: bool,
 ) -> list[Failure]:
     """Sends entries in as few calls as they fit into, at once but for turns. `put` returns a Problem where a call failed."""
     import asyncio
 
-    turns: dict[int, list[Entry]] = {}
+    turns: dict[int, list[AwsEntry]] = {}
     for entry in entries:
         turns.setdefault(entry.turn, []).append(entry)
     failures: list[Failure] = []
     stopped: dict[tuple[str, str] | None, Failure] = {}
 
-    def fail(entry: Entry, problem: Problem, *, is_local: bool) -> None:
+    def fail(entry: AwsEntry, problem: Problem, *, is_local: bool) -> None:
         failure = Failure(0, problem.at_send(), is_local)
         failures.extend(Failure(index, failure.error, is_local) for index in entry.indexes)
         if entry.lane is not None:
             stopped[entry.lane] = failure
 
-    async def send(call: Call) -> None:
+    async def send(call: AwsCall) -> None:
         answers = await put(call)
         if not isinstance(answers, Problem):
             for place, problem in answers.items():
@@ -306,15 +303,15 @@ async def send_entries(
         elif answers.kind is Kind.INVALID and len(call.entries) > 1:
             # Nothing of it was stored, and one entry may be to blame.
             middle = len(call.entries) // 2
-            await send(Call(call.destination, call.entries[:middle]))
-            await send(Call(call.destination, call.entries[middle:]))
+            await send(AwsCall(call.destination, call.entries[:middle]))
+            await send(AwsCall(call.destination, call.entries[middle:]))
         else:
             is_local = several_destinations and answers.kind not in (Kind.BROKEN, Kind.EXPIRED, Kind.CREDENTIALS)
             for entry in call.entries:
                 fail(entry, answers, is_local=is_local)
 
     for turn in sorted(turns):
-        going: list[Entry] = []
+        going: list[AwsEntry] = []
         for entry in turns[turn]:
             before = stopped.get(entry.lane) if turn else None
             if before is None:
@@ -330,15 +327,15 @@ async def send_entries(
     return failures
 
 
-def to_calls(entries: Iterable[Entry], max_entries: int, max_bytes: int) -> list[Call]:
+def to_calls(entries: Iterable[AwsEntry], max_entries: int, max_bytes: int) -> list[AwsCall]:
     """Entries by destination, in their order, cut at the limits of one call."""
-    calls: list[Call] = []
-    open_calls: dict[str, tuple[list[Entry], int]] = {}
+    calls: list[AwsCall] = []
+    open_calls: dict[str, tuple[list[AwsEntry], int]] = {}
     for entry in entries:
         members, size_bytes = open_calls.get(entry.destination, ([], 0))
         if not members or len(members) >= max_entries or size_bytes + entry.size_bytes > max_bytes:
             members, size_bytes = [], 0
-            calls.append(Call(entry.destination, members))
+            calls.append(AwsCall(entry.destination, members))
         members.append(entry)
         open_calls[entry.destination] = (members, size_bytes + entry.size_bytes)
     return calls

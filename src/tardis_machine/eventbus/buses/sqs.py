@@ -22,7 +22,7 @@ from ...settings import Option, pairs, size_bytes, url
 from ..contract import Failure, Limits, Record, Route
 from ..options import DEFAULT_KEY_TEMPLATE, RESERVED_HEADERS, common_bus_options, template
 from ..routing import Routing
-from .aws import AwsAccess, AwsClient, Call, Entry, Kind, Problem, aws_options, send_entries
+from .aws import AwsAccess, AwsCall, AwsClient, AwsEntry, Kind, Problem, aws_options, send_entries
 
 __all__ = ["OPTIONS", "REQUIRED", "SqsBus", "access_of", "create_bus", "create_routing", "routed_queues", "to_entry"]
 
@@ -176,8 +176,6 @@ class SqsBus:
             deduplicates=all(map(is_fifo, self._queues)),
         )
 
-    # --- the connection ------------------------------------------------------------------------------------------------------
-
     async def connect(self) -> None:
         """A client with credentials as they are now, and queues that can be written."""
         await self._client.open()
@@ -242,8 +240,6 @@ class SqsBus:
         """Ends connections."""
         await self._client.close()
 
-    # --- sending -------------------------------------------------------------------------------------------------------------
-
     async def send(self, batch: Sequence[Record]) -> Sequence[Failure]:
         """A call for each queue, or more where the size limit wants it."""
         return await send_entries(
@@ -260,7 +256,7 @@ class SqsBus:
             found = self._attributes[route] = Attributes(route)
         return found
 
-    async def _put(self, call: Call) -> Mapping[int, Problem] | Problem:
+    async def _put(self, call: AwsCall) -> Mapping[int, Problem] | Problem:
         doing = f"send to the SQS queue {call.destination}"
         bodies = [entry.body for entry in call.entries]
         answer = await self._client.call("send_message_batch", doing, QueueUrl=call.destination, Entries=bodies)
@@ -298,7 +294,7 @@ class Attributes:
         self.group = to_id(route.key) if is_fifo(route.destination) else None
 
 
-def to_entry(record: Record, index: int, attributes: Attributes) -> Entry:
+def to_entry(record: Record, index: int, attributes: Attributes) -> AwsEntry:
     """The record as an entry of SendMessageBatch."""
     event_id = {"DataType": _TYPE, "StringValue": record.event.event_id.hex()}
     text = b64encode(record.value).decode()
@@ -310,7 +306,7 @@ def to_entry(record: Record, index: int, attributes: Attributes) -> Entry:
     if attributes.group is not None:
         body["MessageGroupId"] = attributes.group
         body["MessageDeduplicationId"] = to_id(record.deduplication_id)
-    return Entry(record.destination, body, len(text) + attributes.size_bytes, (index,))
+    return AwsEntry(record.destination, body, len(text) + attributes.size_bytes, (index,))
 
 
 def to_id(given: str) -> str:

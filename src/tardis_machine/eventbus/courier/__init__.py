@@ -26,7 +26,7 @@ from ..receipt import BusHealth, Receipt
 from ..routing import Router
 from ..spool import Spool
 from .bus_calls import BusCalls
-from .clock import Clock
+from .clocks import Clocks
 from .disk_calls import DiskCalls
 from .disk_thread import DiskThread
 from .drop_notice import DropNotice
@@ -64,28 +64,28 @@ class Courier:
         self.name = name
         self.router = router
         self._log = log = get_logger(f"eventbus.{name}")
-        clock = Clock(wall_us)
+        clocks = Clocks(wall_us)
         spool = Spool(folder, spool_max_bytes, sync=policy.write_ahead)
         ledger = Ledger(folder / "sessions")
         dead_letters = DeadLetters(name, dead_letter_dir)
         # The state machine.
         self._delivery = delivery = Delivery(policy, bus.limits, random)
         # What can be seen of it.
-        self._monitor = monitor = BusMonitor(name, delivery, spool, clock)
+        self._monitor = monitor = BusMonitor(name, delivery, spool, clocks)
         # The thread of spool, ledger and dead letters.
         self._disk_thread = thread = DiskThread(name)
-        self._sessions = sessions = Sessions(name, ledger, delivery, router, thread, clock, log)
+        self._sessions = sessions = Sessions(name, ledger, delivery, router, thread, clocks, log)
         self._written_ahead = written_ahead = WrittenAhead(sessions)
-        self._bus_calls = calls = BusCalls(bus, delivery, monitor, clock, log)
+        self._bus_calls = calls = BusCalls(bus, delivery, monitor, clocks, log)
         self._disk_calls = disk = DiskCalls(
-            name, spool, ledger, dead_letters, delivery, router, written_ahead, monitor, thread, clock, log
+            name, spool, ledger, dead_letters, delivery, router, written_ahead, monitor, thread, clocks, log
         )
-        self._pump = pump = Pump(delivery, calls, disk, clock, self._after_round)
-        self._intake = intake = Intake(policy, block_timeout_s, delivery, sessions, written_ahead, clock, pump.wake)
+        self._pump = pump = Pump(delivery, calls, disk, clocks, self._after_round)
+        self._intake = intake = Intake(policy, block_timeout_s, delivery, sessions, written_ahead, clocks, pump.wake)
         self._parcels = ParcelBuilder(bus, router, oversize)
-        self._drop_notice = DropNotice(name, delivery, router, self._parcels, intake, clock)
+        self._drop_notice = DropNotice(name, delivery, router, self._parcels, intake, clocks)
         self._housekeeping = housekeeping = Housekeeping(
-            name, delivery, sessions, ledger, spool, monitor, thread, clock, pump.wake, log
+            name, delivery, sessions, ledger, spool, monitor, thread, clocks, pump.wake, log
         )
         # Those that wait until nothing is left.
         self._drained = Waiters()

@@ -12,7 +12,7 @@ from ...telemetry import Logger
 from ..contract import EventBus
 from ..delivery import Delivery
 from ..delivery.in_flight import Batch
-from .clock import Clock
+from .clocks import Clocks
 from .monitor import BusMonitor
 
 __all__ = ["BusCalls"]
@@ -23,11 +23,11 @@ _CLOSE_S = 5.0
 class BusCalls:
     """Calls one bus, and tells its delivery what came of it."""
 
-    def __init__(self, bus: EventBus, delivery: Delivery, monitor: BusMonitor, clock: Clock, log: Logger) -> None:
+    def __init__(self, bus: EventBus, delivery: Delivery, monitor: BusMonitor, clocks: Clocks, log: Logger) -> None:
         self._bus = bus
         self._delivery = delivery
         self._monitor = monitor
-        self._clock = clock
+        self._clocks = clocks
         self._log = log
         # The bus has answered the first `connect`.
         self._has_answered = asyncio.Event()
@@ -41,7 +41,7 @@ class BusCalls:
             async with asyncio.timeout(self._bus.limits.send_timeout_s):
                 await self._bus.connect()
         except Exception as error:  # whatever a client raises, events are waiting
-            self._delivery.connect_failed(self._to_delivery_error(error, "connect"), self._clock.now())
+            self._delivery.connect_failed(self._to_delivery_error(error, "connect"), self._clocks.now())
             refusal = error if isinstance(error, TerminalDeliveryError) else None
         else:
             self._delivery.connect_succeeded(self._bus.limits)
@@ -64,9 +64,9 @@ class BusCalls:
             async with asyncio.timeout(self._bus.limits.send_timeout_s):
                 failures = await self._bus.send(batch.records)
         except Exception as error:  # whatever a client raises, these events are not confirmed
-            self._delivery.fail(batch, self._to_delivery_error(error, "send"), self._clock.now())
+            self._delivery.fail(batch, self._to_delivery_error(error, "send"), self._clocks.now())
         else:
-            self._delivery.settle(batch, failures, self._clock.now())
+            self._delivery.settle(batch, failures, self._clocks.now())
             self._monitor.note_answer(batch)
 
     async def close(self) -> None:

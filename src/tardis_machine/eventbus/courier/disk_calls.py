@@ -17,7 +17,7 @@ from ..ledger import Ledger
 from ..routing import Router
 from ..spool import Recovered, Spool
 from ..spool_span import SpoolSpan
-from .clock import Clock
+from .clocks import Clocks
 from .disk_thread import DiskThread
 from .monitor import BusMonitor
 from .written_ahead import WrittenAhead
@@ -39,7 +39,7 @@ class DiskCalls:
         written_ahead: WrittenAhead,
         monitor: BusMonitor,
         disk: DiskThread,
-        clock: Clock,
+        clocks: Clocks,
         log: Logger,
     ) -> None:
         self._bus = bus
@@ -51,7 +51,7 @@ class DiskCalls:
         self._written_ahead = written_ahead
         self._monitor = monitor
         self._disk = disk
-        self._clock = clock
+        self._clocks = clocks
         self._log = log
 
     async def recover(self) -> None:
@@ -71,8 +71,8 @@ class DiskCalls:
 
     async def spill(self, spill: Spill) -> None:
         """Writes to the spool."""
-        begun = self._ledger.take_changes(self._clock.wall_us(), only_new=True)
-        groups = [(group.records.events, self._clock.to_wall_us(group.arrival.accepted_at)) for group in spill.groups]
+        begun = self._ledger.take_changes(self._clocks.wall_us(), only_new=True)
+        groups = [(group.records.events, self._clocks.to_wall_us(group.arrival.accepted_at)) for group in spill.groups]
 
         def write() -> list[SpoolSpan]:
             self._ledger.write_changes(begun)
@@ -82,9 +82,9 @@ class DiskCalls:
             spans = await self._disk.run(write)
         except (OSError, DeliveryError) as error:
             self._ledger.put_back(begun)
-            self._delivery.spill_failed(error, self._clock.now())
+            self._delivery.spill_failed(error, self._clocks.now())
             return
-        kept = self._delivery.spilled(spill, spans, self._clock.now())
+        kept = self._delivery.spilled(spill, spans, self._clocks.now())
         self._written_ahead.note_written(group.arrival for group in spill.groups)
         if kept:
             await self._disk.run(self._spool.skip, kept)
@@ -94,14 +94,14 @@ class DiskCalls:
         try:
             groups, lost, problems = await self._disk.run(self._spool.read, max_bytes)
         except (OSError, DeliveryError) as error:
-            self._delivery.load_failed(error, self._clock.now())
+            self._delivery.load_failed(error, self._clocks.now())
             return
         self._log_damage(problems)
         loaded = []
         for group in groups:
             records = self._router.route_events(group.events)
-            loaded.append(Loaded(records, sum(records.sizes), group.span, self._clock.from_wall_us(group.accepted_us)))
-        self._delivery.loaded(loaded, lost, self._clock.now())
+            loaded.append(Loaded(records, sum(records.sizes), group.span, self._clocks.from_wall_us(group.accepted_us)))
+        self._delivery.loaded(loaded, lost, self._clocks.now())
 
     def _log_damage(self, problems: Sequence[str]) -> None:
         for problem in problems:
@@ -113,7 +113,7 @@ class DiskCalls:
         try:
             await self._disk.run(self._dead_letters.write, letters)
         except DeliveryError as error:
-            self._delivery.dead_letters_failed(error, self._clock.now())
+            self._delivery.dead_letters_failed(error, self._clocks.now())
         else:
             self._delivery.dead_lettered()
             self._monitor.note_dead_letters(len(letters), letters[0][1])
@@ -122,7 +122,7 @@ class DiskCalls:
         """Ends the delivery: what is undeliverable is written once more, and what is left in memory only goes to the spool."""
         if undeliverable := self._delivery.next_undeliverable(float("inf")):
             await self.write_dead_letters(undeliverable)
-        saved, now_us, failure = 0, self._clock.wall_us(), None
+        saved, now_us, failure = 0, self._clocks.wall_us(), None
         try:
             for leftover in self._delivery.abandon():
                 events = [record.event for record in leftover.records]

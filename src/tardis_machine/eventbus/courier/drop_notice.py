@@ -9,7 +9,7 @@ from ...bronze.encoding import BronzeEncoder
 from ...messages import ErrorMessage, to_timestamp
 from ..delivery import Delivery
 from ..routing import Router
-from .clock import Clock
+from .clocks import Clocks
 from .intake import Intake
 from .parcel import ParcelBuilder
 
@@ -20,14 +20,14 @@ class DropNotice:
     """The notices of one bus."""
 
     def __init__(
-        self, bus: str, delivery: Delivery, router: Router, parcels: ParcelBuilder, intake: Intake, clock: Clock
+        self, bus: str, delivery: Delivery, router: Router, parcels: ParcelBuilder, intake: Intake, clocks: Clocks
     ) -> None:
         self._bus = bus
         self._delivery = delivery
         self._router = router
         self._parcels = parcels
         self._intake = intake
-        self._clock = clock
+        self._clocks = clocks
         self._encoder: BronzeEncoder | None = None
         # The session of the notices, once it has begun.
         self.session_id: str | None = None
@@ -39,13 +39,13 @@ class DropNotice:
         report = self._delivery.take_drops()
         if report is None or not self._router.admits("error"):
             return
-        seconds = self._clock.now() - report.first_at
+        seconds = self._clocks.now() - report.first_at
         details = f"{report.count} events to {self._bus} were dropped within the last {seconds:.1f} s, as its queue was full"
-        message = ErrorMessage("", to_timestamp(self._clock.wall_us()), details)
+        message = ErrorMessage("", to_timestamp(self._clocks.wall_us()), details)
         self._intake.accept(self._parcels.build(self._begun().encode([message])))
 
     def _begun(self) -> BronzeEncoder:
         if self._encoder is None:
-            self.session_id = f"publisher-{self._bus}-{self._clock.wall_us():x}"
-            self._encoder = BronzeEncoder(session_id=self.session_id, origin="realtime", clock_us=self._clock.wall_us)
+            self.session_id = f"publisher-{self._bus}-{self._clocks.wall_us():x}"
+            self._encoder = BronzeEncoder(session_id=self.session_id, origin="realtime", clock_us=self._clocks.wall_us)
         return self._encoder

@@ -13,7 +13,7 @@ from ...telemetry import Logger
 from ..delivery import Delivery
 from ..ledger import Ledger
 from ..spool import Spool
-from .clock import Clock
+from .clocks import Clocks
 from .disk_thread import DiskThread
 from .monitor import BusMonitor
 from .sessions import Sessions
@@ -37,7 +37,7 @@ class Housekeeping:
         spool: Spool,
         monitor: BusMonitor,
         disk: DiskThread,
-        clock: Clock,
+        clocks: Clocks,
         wake: Callable[[], None],
         log: Logger,
     ) -> None:
@@ -48,7 +48,7 @@ class Housekeeping:
         self._spool = spool
         self._monitor = monitor
         self._disk = disk
-        self._clock = clock
+        self._clocks = clocks
         self._wake = wake
         self._log = log
         # Held while something is being written.
@@ -79,7 +79,7 @@ class Housekeeping:
     async def _persist(self) -> float:
         async with self._writing:
             spans = self._delivery.take_resolved_spans()
-            changes = self._ledger.take_changes(self._clock.wall_us())
+            changes = self._ledger.take_changes(self._clocks.wall_us())
             settled = self._ledger.take_settled(self._sessions.take_done())
 
             def write() -> tuple[int, float]:

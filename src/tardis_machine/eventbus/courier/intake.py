@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..delivery import Delivery
 from ..policy import Policy
-from .clock import Clock
+from .clocks import Clocks
 from .parcel import Parcel
 from .sessions import Sessions
 from .waiters import Waiters
@@ -29,7 +29,7 @@ class Intake:
         delivery: Delivery,
         sessions: Sessions,
         written_ahead: WrittenAhead,
-        clock: Clock,
+        clocks: Clocks,
         wake: Callable[[], None],
     ) -> None:
         self._policy = policy
@@ -37,7 +37,7 @@ class Intake:
         self._delivery = delivery
         self._sessions = sessions
         self._written_ahead = written_ahead
-        self._clock = clock
+        self._clocks = clocks
         self._wake = wake
         # Those that wait for room.
         self._waiters = Waiters()
@@ -52,10 +52,10 @@ class Intake:
             self._drop(parcel)
             return True
         if parcel.oversize:
-            self._delivery.refuse(parcel.oversize, parcel.oversize_reason, self._clock.now())
+            self._delivery.refuse(parcel.oversize, parcel.oversize_reason, self._clocks.now())
             parcel.oversize = []
         if parcel.records:
-            arrival = self._delivery.offer(parcel.records, parcel.size_bytes, self._clock.now(), parcel.cases)
+            arrival = self._delivery.offer(parcel.records, parcel.size_bytes, self._clocks.now(), parcel.cases)
             if arrival is None:
                 if self._policy.overflow != "drop" and not self._is_dropping:
                     return False
@@ -71,13 +71,13 @@ class Intake:
 
     async def accept_later(self, parcel: Parcel) -> None:
         """Waits for room, not longer than the block time-out, then drops."""
-        deadline = self._clock.now() + self._block_timeout_s
+        deadline = self._clocks.now() + self._block_timeout_s
         try:
             while not self.accept(parcel):
-                if self._clock.now() >= deadline:
+                if self._clocks.now() >= deadline:
                     self._is_dropping = True
                     continue
-                await self._waiters.wait(deadline - self._clock.now())
+                await self._waiters.wait(deadline - self._clocks.now())
         except asyncio.CancelledError:
             self._drop(parcel)
             raise
@@ -88,7 +88,7 @@ class Intake:
             await asyncio.wait([parcel.written], timeout=self._block_timeout_s)
 
     def _drop(self, parcel: Parcel) -> None:
-        self._delivery.drop([*parcel.records, *parcel.oversize], self._clock.now())
+        self._delivery.drop([*parcel.records, *parcel.oversize], self._clocks.now())
         self._sessions.count(parcel)
         self._wake()
 

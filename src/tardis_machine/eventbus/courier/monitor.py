@@ -12,7 +12,7 @@ from ..delivery import Delivery
 from ..delivery.in_flight import Batch
 from ..receipt import BusHealth, BusState, Receipt
 from ..spool import Spool
-from .clock import Clock
+from .clocks import Clocks
 
 __all__ = ["BusMonitor"]
 
@@ -31,11 +31,11 @@ _COUNTERS: Mapping[str, telemetry.Metric] = {
 class BusMonitor:
     """Shows the delivery to one bus."""
 
-    def __init__(self, bus: str, delivery: Delivery, spool: Spool, clock: Clock) -> None:
+    def __init__(self, bus: str, delivery: Delivery, spool: Spool, clocks: Clocks) -> None:
         self._bus = bus
         self._delivery = delivery
         self._spool = spool
-        self._clock = clock
+        self._clocks = clocks
         self._log = telemetry.get_logger(f"eventbus.{bus}")
         self._state: BusState = "connecting"
         # What the counters of `telemetry` have already, by counter and payload case.
@@ -78,7 +78,7 @@ class BusMonitor:
         return None if said is None else telemetry.redact(said)
 
     def _age_of(self, moment: float | None) -> float:
-        return 0.0 if moment is None else self._clock.now() - moment
+        return 0.0 if moment is None else self._clocks.now() - moment
 
     def note_state(self) -> None:
         """Logs a change of state, once."""
@@ -103,7 +103,7 @@ class BusMonitor:
 
     def note_dead_letters(self, count: int, reason: str) -> None:
         """Logs that there are some, not more often than summaries."""
-        now = self._clock.now()
+        now = self._clocks.now()
         if now >= self._next_complaint_at:
             self._next_complaint_at = now + _SUMMARY_S
             self._log.error("events went to the dead letters", bus=self._bus, events=count, reason=reason)
@@ -112,7 +112,7 @@ class BusMonitor:
         """A batch was answered."""
         telemetry.BATCH_RECORDS.labels(self._bus).observe(len(batch))
         # One observation for records that came together.
-        now = self._clock.now()
+        now = self._clocks.now()
         together = {(group.arrival, group.records.routes[start].payload_case) for group, start, _ in batch.ranges}
         for arrival, case in together:
             telemetry.CONFIRM_SECONDS.labels(self._bus, case).observe(now - arrival.accepted_at)
@@ -134,7 +134,7 @@ class BusMonitor:
         self._summarize()
 
     def _summarize(self) -> None:
-        now = self._clock.now()
+        now = self._clocks.now()
         if self._next_summary_at is None:
             self._next_summary_at = now + _SUMMARY_S
         books = self._delivery.books

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..delivery import Delivery
 from .bus_calls import BusCalls
-from .clock import Clock
+from .clocks import Clocks
 from .disk_calls import DiskCalls
 
 __all__ = ["Pump"]
@@ -22,11 +22,13 @@ __all__ = ["Pump"]
 class Pump:
     """Keeps one bus going. `after_round` is called at the end of each round."""
 
-    def __init__(self, delivery: Delivery, bus: BusCalls, disk: DiskCalls, clock: Clock, after_round: Callable[[], None]) -> None:
+    def __init__(
+        self, delivery: Delivery, bus: BusCalls, disk: DiskCalls, clocks: Clocks, after_round: Callable[[], None]
+    ) -> None:
         self._delivery = delivery
         self._bus = bus
         self._disk = disk
-        self._clock = clock
+        self._clocks = clocks
         self._after_round = after_round
         # A round is to come as soon as the event loop has time.
         self._is_scheduled = False
@@ -50,7 +52,7 @@ class Pump:
         self._is_scheduled = False
         if self._is_closed:
             return
-        now, delivery = self._clock.now(), self._delivery
+        now, delivery = self._clocks.now(), self._delivery
         if delivery.wants_connect(now):
             self._start(self._bus_tasks, self._bus.connect())
         while (batch := delivery.next_batch(now)) is not None:

@@ -13,7 +13,7 @@ from ...telemetry import Logger
 from ..delivery import Delivery
 from ..ledger import DIED, Ledger, LedgerSession, to_session_end
 from ..routing import Router
-from .clock import Clock
+from .clocks import Clocks
 from .disk_thread import DiskThread
 from .parcel import Parcel
 
@@ -24,14 +24,14 @@ class Sessions:
     """Starts, counts and ends the sessions of one bus."""
 
     def __init__(
-        self, bus: str, ledger: Ledger, delivery: Delivery, router: Router, disk: DiskThread, clock: Clock, log: Logger
+        self, bus: str, ledger: Ledger, delivery: Delivery, router: Router, disk: DiskThread, clocks: Clocks, log: Logger
     ) -> None:
         self._bus = bus
         self._ledger = ledger
         self._delivery = delivery
         self._router = router
         self._disk = disk
-        self._clock = clock
+        self._clocks = clocks
         self._log = log
         # Sessions whose end need not be sent (again).
         self._done: list[str] = []
@@ -43,8 +43,8 @@ class Sessions:
 
     async def start(self, session_id: str, source: str, origin: str, meta: Mapping[str, str]) -> None:
         """A session begins; its ledger is on disk when this returns."""
-        self._ledger.start(session_id, source, origin, meta, self._clock.wall_us())
-        begun = self._ledger.take_changes(self._clock.wall_us(), only_new=True)
+        self._ledger.start(session_id, source, origin, meta, self._clocks.wall_us())
+        begun = self._ledger.take_changes(self._clocks.wall_us(), only_new=True)
         try:
             await self._disk.run(self._ledger.write_changes, begun)
         except OSError as error:
@@ -53,19 +53,19 @@ class Sessions:
 
     def count(self, parcel: Parcel) -> None:
         """The ledger counts the events of a parcel, once."""
-        self._ledger.add(parcel.tallies, self._clock.wall_us())
+        self._ledger.add(parcel.tallies, self._clocks.wall_us())
         parcel.tallies = []
 
     def end(self, session_id: str, *, complete: bool, reason: str) -> None:
         """Closes the session's ledger and sends it behind all of the session's events."""
-        session = self._ledger.end(session_id, complete=complete, reason=reason, now_us=self._clock.wall_us())
+        session = self._ledger.end(session_id, complete=complete, reason=reason, now_us=self._clocks.wall_us())
         if session is not None:
             self._send_end(session)
 
     def end_those_left_open(self) -> None:
         """Closes what a process that died left open, and sends all ends that may not have reached the bus."""
         for session_id in self._ledger.open_sessions:
-            self._ledger.end(session_id, complete=False, reason=DIED, now_us=self._clock.wall_us())
+            self._ledger.end(session_id, complete=False, reason=DIED, now_us=self._clocks.wall_us())
         for session in self._ledger.left_behind:
             self._send_end(session)
 
@@ -73,7 +73,7 @@ class Sessions:
         if not self._router.admits("session_end"):
             self._done.append(session.session_id)
             return
-        ended_us = session.ended_us or self._clock.wall_us()
+        ended_us = session.ended_us or self._clocks.wall_us()
         encoder = BronzeEncoder(
             session_id=session.session_id,
             origin=session.origin,  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ class Sessions:
         for event in encoder.encode_session_end(to_session_end(session)):
             record = self._router.route_events([event])
             cases = {event.stream.payload_case: 1}
-            self._delivery.offer(record, sum(record.sizes), self._clock.now(), cases, session.session_id)
+            self._delivery.offer(record, sum(record.sizes), self._clocks.now(), cases, session.session_id)
 
     def note_ends_safe(self) -> None:
         """Every end that was sent is resolved, or in the spool."""

@@ -1,7 +1,7 @@
 """The delivery of events to one bus, as a state machine without I/O, clock or threads.
 
 A record that was accepted waits for the disk or on it (`disk_queue`), in the queue or behind another of its lane (`send_scheduler`)
-or, being a session's end, for the records before it (`arrivals`). Then it is in flight, and at last confirmed, a dead letter
+or, being a session's end, for the records before it (`arrival_order`). Then it is in flight, and at last confirmed, a dead letter
 (`undeliverable_queue`) or dropped. `accounts` counts where it is. The shell around this (`courier`) asks what is to be done
 (`wants_connect`, `next_batch`, `next_spill`, `next_load`, `next_undeliverable`), does it, and reports what came of it.
 
@@ -18,14 +18,14 @@ from ..contract import Failure, Limits, Record
 from ..policy import Policy
 from ..spool_span import SpoolSpan
 from .accounts import Accounts, Books, DropReport
-from .arrivals import Arrivals
-from .backoff import Backoff
+from .arrival_order import ArrivalOrder
 from .connection_state import ConnectionState
 from .disk_queue import DiskQueue
 from .disk_work import Leftover, Loaded, Spill, Undeliverable, to_leftovers
 from .in_flight import Batch
 from .memory import MemoryBudget, memory_of
 from .record_groups import Arrival, RecordGroup, RecordRange, whole
+from .retry_pause import RetryPause
 from .send_outcome import SendOutcome
 from .send_scheduler import SendScheduler
 from .undeliverable_queue import UndeliverableQueue
@@ -42,15 +42,15 @@ class Delivery:
         # What all records in memory take, but for those that wait for the disk.
         self._memory = MemoryBudget(policy.send_memory_bytes)
         # Their order, and which are not resolved.
-        self._arrivals = Arrivals()
+        self._arrivals = ArrivalOrder()
         # What is on disk, or waits to be written there.
         self._disk = DiskQueue(policy, random)
         # Whether the bus is connected.
-        self._connection = ConnectionState(Backoff(policy, random))
+        self._connection = ConnectionState(RetryPause(policy, random))
         # What is to be sent, or is in flight.
         self._scheduler = SendScheduler(policy, limits, random, self._connection)
         # What is to be a dead letter.
-        self._undeliverable = UndeliverableQueue(Backoff(policy, random))
+        self._undeliverable = UndeliverableQueue(RetryPause(policy, random))
         # The last thing that went wrong.
         self._last_error: str | None = None
 
@@ -134,13 +134,11 @@ class Delivery:
 
     def _note_outcome(self, batch: Batch, outcome: SendOutcome) -> None:
         self._accounts.land(len(batch))
-        self._accounts.confirm(outcome.confirmed)
+        self._accounts.confirm(outcome.confirmed, outcome.confirmed_count)
         self._accounts.retry(outcome.retried)
-        confirmed = 0
         for group, start, stop in outcome.confirmed:
             self._arrivals.resolve(group.arrival, stop - start)
-            confirmed += stop - start
-        self._memory.give_back(memory_of(confirmed, outcome.confirmed_bytes))
+        self._memory.give_back(memory_of(outcome.confirmed_count, outcome.confirmed_bytes))
         self._undeliverable.push(outcome.undeliverable)
         if outcome.error is not None:
             self._last_error = outcome.error

@@ -127,13 +127,14 @@ class Accounts:
         self._in_flight -= count
         self._queued += count
 
-    def confirm(self, ranges: Iterable[RecordRange]) -> None:
-        """The bus confirmed queued ones."""
+    def confirm(self, ranges: Iterable[RecordRange], count: int) -> None:
+        """The bus confirmed queued ones, so many in all."""
+        self._queued -= count
+        self._confirmed += count
+        counter = self.by_case["confirmed"]
         for range_ in ranges:
-            count = range_.length
-            self._queued -= count
-            self._confirmed += count
-            self._add("confirmed", range_.cases)
+            for case, in_range in range_.cases.items():
+                counter[case] += in_range
 
     def retry(self, ranges: Iterable[RecordRange]) -> None:
         """Queued ones stay where they are, to be sent again."""

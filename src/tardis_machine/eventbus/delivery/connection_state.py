@@ -5,7 +5,7 @@ Invariant: one `connect` at a time, never while something is in flight, and afte
 
 from __future__ import annotations
 
-from .backoff import Backoff
+from .retry_pause import RetryPause
 
 __all__ = ["ConnectionState"]
 
@@ -13,9 +13,9 @@ __all__ = ["ConnectionState"]
 class ConnectionState:
     """The connection to one bus as its delivery knows it."""
 
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, pause: RetryPause) -> None:
         # Failures of the bus as a whole.
-        self._backoff = backoff
+        self._pause = pause
         # A `connect` is running.
         self._is_connecting = False
         self.is_connected = False
@@ -23,11 +23,11 @@ class ConnectionState:
     @property
     def failures(self) -> int:
         """How often the bus as a whole failed since something was last confirmed."""
-        return self._backoff.failures
+        return self._pause.failures
 
     def connect_at(self, sends: int) -> float | None:
         """When to connect, with so many sends still running; None where there is nothing to wait for."""
-        return None if self.is_connected or self._is_connecting or sends else self._backoff.until
+        return None if self.is_connected or self._is_connecting or sends else self._pause.until
 
     def start(self, now: float, sends: int) -> bool:
         """Whether a `connect` is to start now; if so, it is running from now on."""
@@ -46,8 +46,8 @@ class ConnectionState:
         """A `connect` or a whole `send` failed: the bus is to be connected again, after a pause."""
         self._is_connecting = False
         self.is_connected = False
-        self._backoff.note_failure(now)
+        self._pause.note_failure(now)
 
     def note_confirmed(self) -> None:
         """The bus works."""
-        self._backoff.note_success()
+        self._pause.note_success()

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ..policy import Policy
 from ..spool_span import SpoolSpan
-from .backoff import Backoff
 from .disk_work import Spill
 from .memory import MemoryBudget
 from .record_groups import Arrival, RecordGroup
+from .retry_pause import RetryPause
 
 __all__ = ["DiskQueue"]
 
@@ -41,8 +41,8 @@ class DiskQueue:
         self._is_writing = False
         self._is_reading = False
         # Failures of each.
-        self._write_backoff = Backoff(policy, random)
-        self._read_backoff = Backoff(policy, random)
+        self._write_pause = RetryPause(policy, random)
+        self._read_pause = RetryPause(policy, random)
 
     @property
     def tail(self) -> Iterable[RecordGroup]:
@@ -120,7 +120,7 @@ class DiskQueue:
 
     def start_write(self, now: float) -> Spill | None:
         """What is to be written now; `note_written` or `note_write_failure` must follow."""
-        if self._is_writing or not self._tail or not self._policy.spills or not self._write_backoff.allows(now):
+        if self._is_writing or not self._tail or not self._policy.spills or not self._write_pause.allows(now):
             return None
         self._is_writing = True
         return Spill(list(self._tail), self._was_passed_by)
@@ -128,7 +128,7 @@ class DiskQueue:
     def note_written(self) -> None:
         """All of the spill is on disk; `place` must follow for each of its groups, in order."""
         self._is_writing = self._was_passed_by = False
-        self._write_backoff.note_success()
+        self._write_pause.note_success()
 
     def place(self, group: RecordGroup, span: SpoolSpan, sending: MemoryBudget) -> bool:
         """Takes the first group of the tail, which is on disk at `span` now. Whether it may stay in memory too."""
@@ -144,16 +144,16 @@ class DiskQueue:
     def note_write_failure(self, now: float) -> None:
         """The tail stays as it is."""
         self._is_writing = False
-        self._write_backoff.note_failure(now)
+        self._write_pause.note_failure(now)
 
     def note_room(self) -> None:
         """The spool has room again: what could not be written may be tried at once."""
-        self._write_backoff.end()
+        self._write_pause.end()
 
     def start_read(self, now: float, sending: MemoryBudget) -> int:
         """How many bytes are to be read back now; `note_read` or `note_read_failure` must follow where there are any."""
         room = sending.limit_bytes - sending.used_bytes
-        if self._is_reading or not self._unread or not self._read_backoff.allows(now) or room < sending.limit_bytes // 4:
+        if self._is_reading or not self._unread or not self._read_pause.allows(now) or room < sending.limit_bytes // 4:
             return 0
         self._is_reading = True
         return min(room // 2, _LOAD_BYTES)
@@ -161,17 +161,17 @@ class DiskQueue:
     def note_read(self, count: int) -> None:
         """So many records are no longer unread: in memory, or lost to damage."""
         self._is_reading = False
-        self._read_backoff.note_success()
+        self._read_pause.note_success()
         self._unread -= count
 
     def note_read_failure(self, now: float) -> None:
         """They are still unread."""
         self._is_reading = False
-        self._read_backoff.note_failure(now)
+        self._read_pause.note_failure(now)
 
     def retry_times(self) -> Iterator[float]:
         """When writing and reading may be tried again, where something waits for that."""
         if self._tail:
-            yield self._write_backoff.until
+            yield self._write_pause.until
         if self._unread:
-            yield self._read_backoff.until
+            yield self._read_pause.until

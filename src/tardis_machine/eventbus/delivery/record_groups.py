@@ -23,7 +23,7 @@ class Arrival:
     __slots__ = ("accepted_at", "after_segment", "ends_session", "first", "span", "unresolved")
 
     def __init__(self, count: int, accepted_at: float, ends_session: str | None = None) -> None:
-        # Ordinal of the first record; `Arrivals` gives it.
+        # Ordinal of the first record; `ArrivalOrder` gives it.
         self.first = 0
         # How many records are neither confirmed nor dead letters yet.
         self.unresolved = count

@@ -19,8 +19,10 @@ class SendOutcome(msgspec.Struct):
     """Confirmed, to be sent again, or a dead letter."""
 
     confirmed: Sequence[RecordRange] = ()
+    confirmed_count: int = 0
+    """How many records are confirmed."""
     confirmed_bytes: int = 0
-    """The size of the confirmed records as limits count it."""
+    """Their size as limits count it."""
     retried: list[RecordRange] = []
     undeliverable: list[Undeliverable] = []
     error: str | None = None

@@ -140,10 +140,10 @@ class SendScheduler:
             ranges, _ = self._queue.cut(max_records - count, max_bytes - size_bytes, at_least=0 if taken else 1)
             is_full = not ranges
             for range_ in ranges:
-                scanned += range_.length
+                scanned += range_.stop - range_.start
                 for part in self._lanes.sort_out(range_, lanes):
                     taken.append(part)
-                    count += part.length
+                    count += part.stop - part.start
                     size_bytes += part.size_bytes
         return taken, size_bytes
 
@@ -168,20 +168,21 @@ class SendScheduler:
             return self.fail(batch, errors[0], now)
         self._in_flight.land(batch)
         confirmed_before = self._retries.confirmed
-        if len(batch) > len(errors):
-            self._retries.note_confirmed(len(batch) - len(errors))
+        confirmed_count = len(batch) - len(errors)
+        if confirmed_count:
+            self._retries.note_confirmed(confirmed_count)
             self._connection.note_confirmed()
             self._size.grow()
         if errors:
             outcome = self._settle_singly(batch, errors, confirmed_before, now)
         else:
-            outcome = SendOutcome(confirmed=batch.ranges, confirmed_bytes=batch.size_bytes)
+            outcome = SendOutcome(batch.ranges, confirmed_count, batch.size_bytes)
         self._free_lanes(batch)
         return outcome
 
     def _settle_singly(self, batch: Batch, errors: dict[int, DeliveryError], confirmed_before: int, now: float) -> SendOutcome:
         confirmed: list[RecordRange] = []
-        outcome = SendOutcome(confirmed=confirmed)
+        outcome = SendOutcome(confirmed, len(batch) - len(errors))
         failed: dict[Lane, list[RecordGroup]] = {}
         reasons: dict[Lane, DeliveryError] = {}
         for index, group in enumerate(singles(batch.ranges)):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .backoff import Backoff
 from .disk_work import Undeliverable
+from .retry_pause import RetryPause
 
 __all__ = ["UndeliverableQueue"]
 
@@ -16,9 +16,9 @@ __all__ = ["UndeliverableQueue"]
 class UndeliverableQueue:
     """The undeliverable records of one bus."""
 
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, pause: RetryPause) -> None:
         # Failures of writing.
-        self._backoff = backoff
+        self._pause = pause
         # Still to be written.
         self._waiting: list[Undeliverable] = []
         # Being written.
@@ -31,7 +31,7 @@ class UndeliverableQueue:
     @property
     def retry_at(self) -> float | None:
         """When writing may be tried again, where something waits for that."""
-        return self._backoff.until if self._waiting else None
+        return self._pause.until if self._waiting else None
 
     def push(self, found: Iterable[Undeliverable]) -> None:
         """They are to be written."""
@@ -39,18 +39,18 @@ class UndeliverableQueue:
 
     def start(self, now: float) -> list[Undeliverable]:
         """What is to be written now; `take_written` or `note_failure` must follow."""
-        if self._writing or not self._waiting or not self._backoff.allows(now):
+        if self._writing or not self._waiting or not self._pause.allows(now):
             return []
         self._writing, self._waiting = self._waiting, []
         return self._writing
 
     def take_written(self) -> list[Undeliverable]:
         """They are dead letters now, and no longer here."""
-        self._backoff.note_success()
+        self._pause.note_success()
         written, self._writing = self._writing, []
         return written
 
     def note_failure(self, now: float) -> None:
         """They could not be written."""
         self._waiting, self._writing = self._writing + self._waiting, []
-        self._backoff.note_failure(now)
+        self._pause.note_failure(now)

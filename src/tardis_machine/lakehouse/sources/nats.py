@@ -183,7 +183,7 @@ class NatsLanes(Lanes):
         if self._connection is not None and not self._connection.lost.done():
             return self._connection
         try:
-            from ...eventbus.buses.nats_jetstream.connection import Credentials, Server, open_connection
+            from ...eventbus.buses.nats_jetstream.connection import Credentials, NatsEndpoint, open_connection
         except ImportError:
             raise MissingExtraError("the NATS source", "nats") from None
         await self.close()
@@ -191,7 +191,7 @@ class NatsLanes(Lanes):
         troubles: list[DeliveryError] = []
         for server in self.options["servers"]:
             try:
-                self._connection = await open_connection(Server.from_url(server), credentials, {})
+                self._connection = await open_connection(NatsEndpoint.from_url(server), credentials, {})
             except DeliveryError as error:
                 troubles.append(error)
             else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import LakeError, SettingsError, TerminalDeliveryError, TransientDeliveryError
 from ...eventbus.buses.redis_streams import to_servers
-from ...eventbus.buses.redis_streams.commands import Redirect, Refusal
+from ...eventbus.buses.redis_streams.commands import ErrorReply, Redirect
 from ...eventbus.buses.redis_streams.servers import Servers
 from .lanes import Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
 from .records import ROW_BYTES, Columns, Stream
@@ -93,7 +93,7 @@ class RedisLanes(Lanes):
 
     async def _next_mark(self, stream: str, mark: Mark | None, limit: int) -> Mark | None:
         info = await self._ask(stream, "XINFO", "STREAM", stream)
-        if isinstance(info, Refusal):
+        if isinstance(info, ErrorReply):
             if "no such key" not in str(info):
                 raise TerminalDeliveryError(f"the Redis stream {stream!r} can't be read: {info}")
             return mark
@@ -118,7 +118,7 @@ class RedisLanes(Lanes):
 
     async def _count(self, stream: str, after: str, until: str, limit: int) -> tuple[str, int]:
         reply = await self._ask(stream, "EVAL", _COUNT, "1", stream, f"({after}", until, str(limit))
-        if isinstance(reply, Refusal):
+        if isinstance(reply, ErrorReply):
             # Scripts are not for this user: then entries are transferred for nothing.
             entries = _checked(stream, await self._ask(stream, "XRANGE", stream, f"({after}", until, "COUNT", str(limit)))
             return (entries[-1][0].decode(), len(entries)) if entries else ("", 0)
@@ -152,17 +152,17 @@ class RedisLanes(Lanes):
         link = await self._servers.link_for(stream)
         for _ in range(_MAX_HOPS):
             reply = await link.ask(*words)
-            redirect = Redirect.parse(str(reply), link.address[0]) if isinstance(reply, Refusal) else None
+            redirect = Redirect.parse(str(reply), link.address[0]) if isinstance(reply, ErrorReply) else None
             if redirect is None:
                 break
             link = await self._servers.redirected(stream, redirect.address, is_lasting=redirect.is_lasting)
-        if isinstance(reply, Refusal) and str(reply).startswith(("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")):
+        if isinstance(reply, ErrorReply) and str(reply).startswith(("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")):
             raise TransientDeliveryError(f"Redis can't be read now: {reply}")
         return reply
 
 
 def _checked(stream: str, reply: Any) -> Any:
-    if isinstance(reply, Refusal):
+    if isinstance(reply, ErrorReply):
         raise TerminalDeliveryError(f"the Redis stream {stream!r} can't be read: {reply}")
     return reply
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tardis_machine.errors import SettingsError, TerminalDeliveryError, TransientDeliveryError
-from tardis_machine.eventbus.buses.aws import AwsAccess, Call, Entry, Kind, Problem, send_entries, to_calls
+from tardis_machine.eventbus.buses.aws import AwsAccess, AwsCall, AwsEntry, Kind, Problem, send_entries, to_calls
 
 OPTIONS: dict[str, Any] = {
     "region": "eu-west-1",
@@ -20,8 +20,8 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def make_entry(number: int, destination: str = "a", size: int = 10, turn: int = 0) -> Entry:
-    return Entry(destination, {"n": number}, size, (number,), turn, (destination, "key") if turn or size == 99 else None)
+def make_entry(number: int, destination: str = "a", size: int = 10, turn: int = 0) -> AwsEntry:
+    return AwsEntry(destination, {"n": number}, size, (number,), turn, (destination, "key") if turn or size == 99 else None)
 
 
 @pytest.fixture
@@ -119,14 +119,14 @@ def test_calls_are_by_destination_in_order_and_within_the_limits() -> None:
 
 
 class Service:
-    """Answers calls from a script, and notes them."""
+    """RefusedEntries calls from a script, and notes them."""
 
     def __init__(self, refuses: dict[int, Problem] | None = None, poison: int | None = None) -> None:
         self.refuses = refuses or {}
         self.poison = poison
         self.calls: list[list[int]] = []
 
-    async def put(self, call: Call) -> dict[int, Problem] | Problem:
+    async def put(self, call: AwsCall) -> dict[int, Problem] | Problem:
         numbers = [entry.body["n"] for entry in call.entries]
         self.calls.append(numbers)
         await asyncio.sleep(0)
@@ -134,7 +134,7 @@ class Service:
             return Problem(Kind.INVALID, "poison")
         return {place: self.refuses[number] for place, number in enumerate(numbers) if number in self.refuses}
 
-    async def send(self, entries: list[Entry], *, several: bool = False) -> dict[int, str]:
+    async def send(self, entries: list[AwsEntry], *, several: bool = False) -> dict[int, str]:
         failures = await send_entries(entries, max_entries=10, max_bytes=10_000, put=self.put, several_destinations=several)
         return {failure.index: str(failure.error) for failure in failures}
 

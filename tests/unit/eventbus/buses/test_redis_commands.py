@@ -9,9 +9,9 @@ import pytest
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
 from tardis_machine.eventbus.buses.redis_streams.commands import (
     NO_TRIM,
+    ErrorReply,
     Packer,
     Redirect,
-    Refusal,
     pack_command,
     refusals_in,
     to_age_trim,
@@ -63,7 +63,7 @@ def test_what_is_kept_of_a_route_goes_with_it() -> None:
     packer = Packer()
     packer.pack(make_records(ROUTING, "A"), NO_TRIM)
     gc.collect()
-    assert not packer._frames
+    assert not packer._by_route
 
 
 def test_an_age_longer_than_time_itself_keeps_all() -> None:
@@ -96,17 +96,17 @@ OOM, WRONG, ABORT = "OOM command not allowed", "WRONGTYPE Operation", "EXECABORT
     ("replies", "refused"),
     [
         ([b"1-0"], {}),
-        ([Refusal(OOM)], {0: OOM}),
+        ([ErrorReply(OOM)], {0: OOM}),
         ([b"OK", b"QUEUED", b"QUEUED", [b"1-0", b"1-1"]], {}),
         # Queued, and refused one by one when carried out.
-        ([b"OK", b"QUEUED", b"QUEUED", [b"1-0", Refusal(WRONG)]], {1: WRONG}),
+        ([b"OK", b"QUEUED", b"QUEUED", [b"1-0", ErrorReply(WRONG)]], {1: WRONG}),
         # The first word against a command that was to be queued is the reason for all.
-        ([b"OK", b"QUEUED", Refusal(OOM), Refusal(f"{ABORT} previous errors.")], {0: OOM, 1: OOM}),
+        ([b"OK", b"QUEUED", ErrorReply(OOM), ErrorReply(f"{ABORT} previous errors.")], {0: OOM, 1: OOM}),
         # The transaction as a whole was refused.
-        ([b"OK", b"QUEUED", b"QUEUED", Refusal(f"{ABORT}: {OOM}")], {0: OOM, 1: OOM}),
-        ([b"OK", b"QUEUED", b"QUEUED", Refusal("MOVED 1 h:1")], {0: "MOVED 1 h:1", 1: "MOVED 1 h:1"}),
+        ([b"OK", b"QUEUED", b"QUEUED", ErrorReply(f"{ABORT}: {OOM}")], {0: OOM, 1: OOM}),
+        ([b"OK", b"QUEUED", b"QUEUED", ErrorReply("MOVED 1 h:1")], {0: "MOVED 1 h:1", 1: "MOVED 1 h:1"}),
         # There never was a transaction: what was taken is stored.
-        ([Refusal("NOPERM multi"), b"1-0", Refusal(OOM), Refusal("ERR EXEC without MULTI")], {1: OOM}),
+        ([ErrorReply("NOPERM multi"), b"1-0", ErrorReply(OOM), ErrorReply("ERR EXEC without MULTI")], {1: OOM}),
     ],
 )
 def test_what_the_replies_say_of_each_record(replies: list[Any], refused: dict[int, str]) -> None:

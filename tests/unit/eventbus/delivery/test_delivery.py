@@ -10,8 +10,8 @@ import pytest
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
 from tardis_machine.eventbus.contract import Failure, Limits, Record
 from tardis_machine.eventbus.delivery import Delivery
-from tardis_machine.eventbus.delivery.backoff import Backoff
 from tardis_machine.eventbus.delivery.in_flight import Batch
+from tardis_machine.eventbus.delivery.retry_pause import RetryPause
 from tardis_machine.eventbus.policy import Policy
 from tests.unit.eventbus.events import cases_of, is_balanced, make_record, make_route
 
@@ -73,10 +73,10 @@ def test_backoff_doubles_to_its_bound_and_is_spread_over_the_upper_half() -> Non
     policy = msgspec.structs.replace(POLICY, backoff_base_s=0.1, backoff_max_s=5.0)
     assert [policy.backoff_s(attempt, lambda: 1.0) for attempt in (1, 2, 3, 4, 7, 1000)] == [0.1, 0.2, 0.4, 0.8, 5.0, 5.0]
     assert policy.backoff_s(3, lambda: 0.0) == 0.2
-    backoff = Backoff(policy, lambda: 1.0)
+    pause = RetryPause(policy, lambda: 1.0)
     for _ in range(3):
-        backoff.note_failure(10.0)
-    assert (backoff.failures, backoff.until) == (3, 10.4)
+        pause.note_failure(10.0)
+    assert (pause.failures, pause.until) == (3, 10.4)
 
 
 def test_a_failed_connect_is_tried_again_after_a_pause() -> None:

@@ -21,7 +21,7 @@ from ...contract import Danger, Failure, Limits, Record
 from ...options import common_bus_options
 from ...routing import Routing
 from .cluster import PATIENCE_S, Asking, Cluster, is_terminal
-from .flight import Client, Flight
+from .producer_batch import ProducerBatch, ProducerClient
 from .schema_registry import SchemaRegistry, encode_frame
 from .settings import TOPIC, TOPIC_TAKES, to_producer_settings
 
@@ -128,7 +128,7 @@ class KafkaBus:
         given_bytes = self._producer_settings.get("message.max.bytes")
         self._knows_limits = given_bytes is not None
         self.limits = self._to_limits(int(given_bytes or _MESSAGE_BYTES))
-        self._client: Client | None = None
+        self._client: ProducerClient | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
     def _to_limits(self, message_bytes: int) -> Limits:
@@ -140,8 +140,6 @@ class KafkaBus:
             # The delivery time-out is for confirmations that do not come, this one for those that trickle.
             send_timeout_s=max(120.0, 3 * self._timeout_s),
         )
-
-    # --- the cluster -----------------------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
         """Verifies the topics, learns what they take, and starts a producer where there is none."""
@@ -196,10 +194,8 @@ class KafkaBus:
             # A batch that is larger than what the smallest topic takes would be refused as a whole.
             self._producer_settings.setdefault("batch.size", min(_MESSAGE_BYTES, *sizes))
 
-    def _start_client(self) -> Client:
-        return self._cluster.start(lambda settings: Client({**settings, **self._producer_settings}))
-
-    # --- sending ---------------------------------------------------------------------------------------------------------------
+    def _start_client(self) -> ProducerClient:
+        return self._cluster.start(lambda settings: ProducerClient({**settings, **self._producer_settings}))
 
     async def send(self, batch: Sequence[Record]) -> Sequence[Failure]:
         """Hands the batch to librdkafka, and waits until it holds nothing of it."""
@@ -208,10 +204,10 @@ class KafkaBus:
         if self._client is None:
             self._client = await asyncio.to_thread(self._start_client)
         client = self._client
-        flight = Flight(batch, client, self._frames)
+        producer_batch = ProducerBatch(batch, client, self._frames)
         try:
-            for part in flight.slices():
-                flight.hand_over(part)
+            for part in producer_batch.slices():
+                producer_batch.hand_over(part)
                 client.poll()
                 if client.has_failed:
                     break
@@ -224,9 +220,9 @@ class KafkaBus:
         except asyncio.CancelledError:
             await self._take_back(client)
             raise
-        return await self._to_failures(flight) if flight.has_failures else ()
+        return await self._to_failures(producer_batch) if producer_batch.has_failures else ()
 
-    async def _confirm(self, client: Client) -> None:
+    async def _confirm(self, client: ProducerClient) -> None:
         """Returns when nothing is outstanding, something failed that may pass, or nothing was confirmed for too long."""
         import asyncio
 
@@ -240,7 +236,7 @@ class KafkaBus:
             if (now_left := len(client)) < left:
                 left, moved_at = now_left, time.monotonic()
 
-    async def _take_back(self, client: Client) -> None:
+    async def _take_back(self, client: ProducerClient) -> None:
         """Ends a producer: what it has not sent never leaves, and of what it has sent no confirmation is awaited."""
         import asyncio
 
@@ -254,10 +250,10 @@ class KafkaBus:
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
-    async def _to_failures(self, flight: Flight) -> list[Failure]:
+    async def _to_failures(self, producer_batch: ProducerBatch) -> list[Failure]:
         import asyncio
 
-        failed = flight.failures()
+        failed = producer_batch.failures()
         names = {error.name() for error in failed.values()}
         missing: set[str] = set()
         is_local = False
@@ -269,7 +265,7 @@ class KafkaBus:
         errors: dict[tuple[str, str], DeliveryError] = {}
         failures = []
         for index, error in sorted(failed.items()):
-            topic, name = flight.batch.routes[index].destination, error.name()
+            topic, name = producer_batch.batch.routes[index].destination, error.name()
             if (topic, name) not in errors:
                 errors[topic, name] = self._to_error(error, topic, is_missing=topic in missing)
             failures.append(Failure(index, errors[topic, name], is_local))

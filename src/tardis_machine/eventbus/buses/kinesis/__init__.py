@@ -20,7 +20,7 @@ from ....settings import Option, Refused, ValueParser, size_bytes, switch
 from ...contract import Failure, Limits, Record
 from ...options import common_bus_options
 from ...routing import Routing
-from ..aws import AwsAccess, AwsClient, Call, Entry, Kind, Problem, aws_options, send_entries
+from ..aws import AwsAccess, AwsCall, AwsClient, AwsEntry, Kind, Problem, aws_options, send_entries
 from .aggregate import aggregate_bytes, to_aggregate
 
 __all__ = ["OPTIONS", "REQUIRED", "KinesisBus", "access_of", "create_bus", "create_routing", "stream_address", "to_entries"]
@@ -148,8 +148,6 @@ class KinesisBus:
             carries_headers=False,
         )
 
-    # --- the connection ------------------------------------------------------------------------------------------------------
-
     async def connect(self) -> None:
         """A client with credentials as they are now, and streams that can be written."""
         await self._client.open()
@@ -225,8 +223,6 @@ class KinesisBus:
         """Ends connections."""
         await self._client.close()
 
-    # --- sending -------------------------------------------------------------------------------------------------------------
-
     async def send(self, batch: Sequence[Record]) -> Sequence[Failure]:
         """A call for each stream, or more where limits or turns want it."""
         return await send_entries(
@@ -237,7 +233,7 @@ class KinesisBus:
             several_destinations=len(self._streams) > 1,
         )
 
-    async def _put(self, call: Call) -> Mapping[int, Problem] | Problem:
+    async def _put(self, call: AwsCall) -> Mapping[int, Problem] | Problem:
         doing = f"write to the Kinesis stream {call.destination}"
         bodies = [entry.body for entry in call.entries]
         answer = await self._client.call("put_records", doing, **stream_address(call.destination), Records=bodies)
@@ -261,11 +257,11 @@ def stream_address(stream: str) -> dict[str, str]:
     return {"StreamName": arn["name"], "StreamARN": stream} if arn else {"StreamName": stream}
 
 
-def to_entries(batch: Sequence[Record], aggregate_limit_bytes: int | None) -> list[Entry]:
+def to_entries(batch: Sequence[Record], aggregate_limit_bytes: int | None) -> list[AwsEntry]:
     """The batch as entries of PutRecords: one for each record, or aggregates of a key up to that size."""
     if aggregate_limit_bytes is None:
         return [
-            Entry(
+            AwsEntry(
                 record.destination, {"Data": record.value, "PartitionKey": partition_key(record.key)}, record.size_bytes, (index,)
             )
             for index, record in enumerate(batch)
@@ -273,14 +269,14 @@ def to_entries(batch: Sequence[Record], aggregate_limit_bytes: int | None) -> li
     lanes: dict[tuple[str, str], list[int]] = {}
     for index, record in enumerate(batch):
         lanes.setdefault(record.route.lane, []).append(index)
-    entries: list[Entry] = []
+    entries: list[AwsEntry] = []
     for lane, indexes in lanes.items():
         key = partition_key(lane[1])
         for turn, group in enumerate(_groups(batch, key, indexes, aggregate_limit_bytes)):
             values = [batch[index].value for index in group]
             data = values[0] if len(values) == 1 else to_aggregate(key, values)
             size_bytes = len(data) + len(key.encode())
-            entries.append(Entry(lane[0], {"Data": data, "PartitionKey": key}, size_bytes, group, turn, lane))
+            entries.append(AwsEntry(lane[0], {"Data": data, "PartitionKey": key}, size_bytes, group, turn, lane))
     return entries
 
 

@@ -25,7 +25,7 @@ from .lines import HEADER_NAME, HEADROOM_BYTES, IN_FLIGHT_MAX, LineParts, to_par
 from .subjects import any_covers, check_subject, escape_token, producible_subjects, without_covered
 
 if TYPE_CHECKING:
-    from .connection import NatsConnection, Server
+    from .connection import NatsConnection, NatsEndpoint
 
 __all__ = ["OPTIONS", "REQUIRED", "NatsBus", "create_bus", "create_routing"]
 
@@ -125,7 +125,7 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
         yield "--nats-core and --nats-stream are given, and core NATS knows no streams"
 
 
-class _Stream(NamedTuple):
+class _JetStreamInfo(NamedTuple):
     """What counts of a stream."""
 
     name: str
@@ -136,7 +136,7 @@ class _Stream(NamedTuple):
     record_bytes: int
 
     @classmethod
-    def from_info(cls, info: Mapping[str, Any]) -> _Stream:
+    def from_info(cls, info: Mapping[str, Any]) -> _JetStreamInfo:
         config = info["config"]
         return cls(
             config["name"],
@@ -154,12 +154,12 @@ class NatsBus:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         try:
-            from .connection import Credentials, Server
+            from .connection import Credentials, NatsEndpoint
         except ImportError:
             raise MissingExtraError("the NATS bus", "nats") from None
         self._credentials = Credentials(**{name: options[name] for name in Credentials._fields})
         # The next to be tried comes first.
-        self._servers: deque[Server] = deque(Server.from_url(server) for server in options["servers"])
+        self._servers: deque[NatsEndpoint] = deque(NatsEndpoint.from_url(server) for server in options["servers"])
         self._is_core: bool = options["core"]
         self._stream_name: str | None = options["stream"]
         self._replicas: int = options["stream_replicas"]
@@ -169,7 +169,7 @@ class NatsBus:
         self.limits = self._limits(_PAYLOAD_BYTES)
         self._connection: NatsConnection | None = None
         # Empty where they can't be looked at: the most careful way is taken.
-        self._streams: list[_Stream] = []
+        self._streams: list[_JetStreamInfo] = []
         self._parts: WeakKeyDictionary[Route, LineParts] = WeakKeyDictionary()
         # Subjects that may not be written, and until when they are left alone; known to all connections.
         self._denied: dict[str, float] = {}
@@ -182,8 +182,6 @@ class NatsBus:
             send_timeout_s=self._ack_timeout_s + 30.0,
             deduplicates=not self._is_core,
         )
-
-    # --- the connection ------------------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
         """Finds a server that answers, and the streams that take what can be sent."""
@@ -230,7 +228,7 @@ class NatsBus:
             if error.code != NOT_ALLOWED:
                 raise TransientDeliveryError(f"the streams of the NATS server can't be looked at: {error}") from None
             infos = []
-        self._streams = [_Stream.from_info(info) for info in infos]
+        self._streams = [_JetStreamInfo.from_info(info) for info in infos]
 
     async def _names(self, connection: NatsConnection, subject: str) -> list[str]:
         names: list[str] | None = (await connection.request("STREAM.NAMES", {"subject": subject})).get("streams")
@@ -239,7 +237,7 @@ class NatsBus:
             raise TerminalDeliveryError(f"no stream of the NATS server takes the subject {subject}: {wanted}")
         return names
 
-    async def _made_stream(self, connection: NatsConnection, name: str) -> _Stream:
+    async def _made_stream(self, connection: NatsConnection, name: str) -> _JetStreamInfo:
         from .connection import ApiError
 
         try:
@@ -251,7 +249,7 @@ class NatsBus:
                 info = await connection.request(f"STREAM.CREATE.{name}", self._stream_config(connection, name))
         except ApiError as error:
             raise TerminalDeliveryError(f"--nats-stream {name} can't be used: {error}") from None
-        stream = _Stream.from_info(info)
+        stream = _JetStreamInfo.from_info(info)
         for subject in self._subjects:
             if not any_covers(stream.subjects, subject):
                 takes = ", ".join(stream.subjects) or "none"
@@ -282,7 +280,10 @@ class NatsBus:
             sentences.append(Danger("nobody confirms what core NATS is given (--nats-core)", "leave it out, and use JetStream"))
         if not self._streams and not self._is_core:
             sentences.append("the user may not look at streams ($JS.API.STREAM.NAMES, .INFO), so a key has one record on its way")
-        found = [f"the stream {stream.name} takes {', '.join(stream.subjects)}, {_pace(stream)}" for stream in self._streams]
+        found = [
+            f"the stream {stream.name} takes {', '.join(stream.subjects)}, {_describe_batches(stream)}"
+            for stream in self._streams
+        ]
         return [*sentences, *found]
 
     async def close(self) -> None:
@@ -290,8 +291,6 @@ class NatsBus:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
-
-    # --- sending -------------------------------------------------------------------------------------------------------------
 
     async def send(self, batch: Sequence[Record]) -> Sequence[Failure]:
         """Every record to its subject's stream, one stream after the other."""
@@ -317,7 +316,7 @@ class NatsBus:
         streams = {route: self._stream_of(route.destination) for route in routes}
         sending = Sending(connection, records, {route: self._parts_of(route) for route in routes}, self._ack_timeout_s)
         errors = sending.denials()
-        groups: dict[_Stream | None, list[int]] = {}
+        groups: dict[_JetStreamInfo | None, list[int]] = {}
         if len(set(streams.values())) == 1 and not errors:
             groups[streams[records.routes[0]]] = list(range(len(records)))
         else:
@@ -339,11 +338,11 @@ class NatsBus:
             parts = self._parts[route] = to_parts(route)
         return parts
 
-    def _stream_of(self, subject: str) -> _Stream | None:
+    def _stream_of(self, subject: str) -> _JetStreamInfo | None:
         return next((stream for stream in self._streams if any_covers(stream.subjects, subject)), None)
 
 
-def _pace(stream: _Stream) -> str:
+def _describe_batches(stream: _JetStreamInfo) -> str:
     if stream.takes_batches:
         return "in batches"
     if stream.keeps_order:

@@ -27,7 +27,7 @@ from nats.aio.msg import Msg
 from ....errors import DeliveryError, TerminalDeliveryError, TransientDeliveryError
 from .replies import Replies
 
-__all__ = ["NOT_ALLOWED", "ApiError", "Credentials", "NatsConnection", "Server", "open_connection"]
+__all__ = ["NOT_ALLOWED", "ApiError", "Credentials", "NatsConnection", "NatsEndpoint", "open_connection"]
 
 NOT_ALLOWED = -1
 """The code of an ApiError where the user may not even ask."""
@@ -52,7 +52,7 @@ class ApiError(Exception):
         self.code = code
 
 
-class Server(NamedTuple):
+class NatsEndpoint(NamedTuple):
     """Where a server is, and what its URL says of who asks."""
 
     host: str
@@ -64,7 +64,7 @@ class Server(NamedTuple):
     """What its certificate is made out to, where that is not the host."""
 
     @classmethod
-    def from_url(cls, url: str) -> Server:
+    def from_url(cls, url: str) -> NatsEndpoint:
         """From `nats://user:password@host:port`."""
         parts = urlsplit(url)
         assert parts.hostname is not None
@@ -91,7 +91,7 @@ class Credentials(NamedTuple):
     tls_key: Path | None = None
     inbox_prefix: str = "_INBOX"
 
-    def client_options(self, server: Server) -> dict[str, Any]:
+    def client_options(self, server: NatsEndpoint) -> dict[str, Any]:
         """What nats-py is told; a Terminal error names a file that can't be used."""
         options: dict[str, Any] = {"inbox_prefix": self.inbox_prefix}
         if self.user is not None:
@@ -115,7 +115,7 @@ class Credentials(NamedTuple):
             options |= {"tls": self._ssl_context(), "tls_hostname": server.tls_name or server.host}
         return options
 
-    def wants_tls(self, server: Server) -> bool:
+    def wants_tls(self, server: NatsEndpoint) -> bool:
         """Whether the connection has to be encrypted; a server may ask for it even so."""
         return self.tls or server.tls or self.tls_ca is not None or self.tls_cert is not None
 
@@ -151,7 +151,7 @@ def _read(option: str, path: Path) -> bytes:
         raise TerminalDeliveryError(f"{option} takes a file, and {path} can't be read: {error.strerror}") from None
 
 
-class _Client(Client):
+class _TlsClient(Client):
     """nats-py's client, which would go on in plain text where a server does not ask for TLS."""
 
     wants_tls = False
@@ -170,7 +170,7 @@ class _Client(Client):
 class NatsConnection:
     """A connection that is up, until `lost`. `denied` has subjects that may not be written, and until when that is believed."""
 
-    def __init__(self, server: Server, denied: dict[str, float]) -> None:
+    def __init__(self, server: NatsEndpoint, denied: dict[str, float]) -> None:
         self.server = server
         self.heard = 0
         """Counts replies: whether a server that is slow still works."""
@@ -179,7 +179,7 @@ class NatsConnection:
         self._denied = denied
         self._waiting: dict[str, Replies] = {}
         self._exchanges = 0
-        self._client = _Client()
+        self._client = _TlsClient()
         self._last_error: Exception | None = None
         self.is_deaf = False
         """The user may not subscribe to replies, so that nothing can be confirmed."""
@@ -282,7 +282,7 @@ class NatsConnection:
         return info
 
     @property
-    def siblings(self) -> list[Server]:
+    def siblings(self) -> list[NatsEndpoint]:
         """Further servers of its cluster, which it told of."""
         mine = self.server
         return [
@@ -349,7 +349,7 @@ class NatsConnection:
             pass  # it is gone, one way or the other
 
 
-async def open_connection(server: Server, credentials: Credentials, denied: dict[str, float]) -> NatsConnection:
+async def open_connection(server: NatsEndpoint, credentials: Credentials, denied: dict[str, float]) -> NatsConnection:
     """A connection that is up; what could not be opened is closed."""
     options = credentials.client_options(server)
     connection = NatsConnection(server, denied)

@@ -47,21 +47,21 @@ class Replies(Protocol):
         """Nothing more will be heard."""
 
 
-class _Refusal(NamedTuple):
+class _RecordRefusal(NamedTuple):
     code: int
     error: DeliveryError
     scope: Scope
 
 
-def _to_refusal(answer: dict[str, Any] | None) -> _Refusal:
+def _to_refusal(answer: dict[str, Any] | None) -> _RecordRefusal:
     if answer is None:
-        return _Refusal(0, TransientDeliveryError("no stream answers for a subject"), "stream")
+        return _RecordRefusal(0, TransientDeliveryError("no stream answers for a subject"), "stream")
     code: int = answer["error"].get("err_code", 0)
     said: str = answer["error"].get("description", "no reason is given")
     if code in _TERMINAL:
-        return _Refusal(code, TerminalDeliveryError(f"JetStream refuses a record: {said}"), _TERMINAL[code])
+        return _RecordRefusal(code, TerminalDeliveryError(f"JetStream refuses a record: {said}"), _TERMINAL[code])
     scope: Scope = "subject" if "per subject" in said else "stream"
-    return _Refusal(code, TransientDeliveryError(f"JetStream refuses a record: {said}"), scope)
+    return _RecordRefusal(code, TransientDeliveryError(f"JetStream refuses a record: {said}"), scope)
 
 
 def _answer(msg: Msg) -> dict[str, Any] | None:
@@ -119,7 +119,7 @@ class BatchReplies(_Collected):
         super().__init__()
         self._count = count
         self._stored: int | None = None
-        self._refusals: dict[int, _Refusal] = {}
+        self._refusals: dict[int, _RecordRefusal] = {}
 
     def take(self, end: str, msg: Msg) -> None:
         """A reply."""

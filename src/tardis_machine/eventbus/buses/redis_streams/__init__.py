@@ -21,9 +21,9 @@ from ...routing import Routing
 from .commands import (
     ENTRY_FIELDS,
     NO_TRIM,
+    ErrorReply,
     Packer,
     Redirect,
-    Refusal,
     Shipment,
     Trim,
     pack_command,
@@ -187,7 +187,7 @@ def _to_address(host_and_port: str) -> Address:
     return host.strip("[]"), int(port)
 
 
-class _Answer(NamedTuple):
+class _ShipmentResult(NamedTuple):
     """What became of a shipment at a server: the records that it did not store, by their place, and where to go instead."""
 
     shipment: Shipment
@@ -248,21 +248,21 @@ class RedisBus:
         link = await self._servers.link_for(stream)
         for _ in range(_MAX_HOPS):
             reply = await link.ask("MULTI")
-            if not isinstance(reply, Refusal):
+            if not isinstance(reply, ErrorReply):
                 link.write([pack_command("XADD", stream, "*", "value", ""), pack_command("DISCARD")])
                 reply, _ = await link.read(2)
-            redirect = Redirect.parse(str(reply), link.address[0]) if isinstance(reply, Refusal) else None
+            redirect = Redirect.parse(str(reply), link.address[0]) if isinstance(reply, ErrorReply) else None
             if redirect is None:
                 break
             link = await self._servers.redirected(stream, redirect.address, is_lasting=redirect.is_lasting)
             if not redirect.is_lasting:
                 return link
-        if isinstance(reply, Refusal):
+        if isinstance(reply, ErrorReply):
             self._leave_if_useless(link.address, str(reply))
             raise to_error(stream, str(reply))
         if self._wait_replicas:
             replicas = await link.ask("WAIT", "0", "1")
-            if isinstance(replicas, Refusal):
+            if isinstance(replicas, ErrorReply):
                 raise TerminalDeliveryError(f"--redis-wait-replicas can't be kept: {replicas}")
             if lack := to_lack(replicas, self._wait_replicas):
                 raise lack
@@ -297,7 +297,7 @@ class RedisBus:
             answers = await self._ask_servers(shipments, trim)
             shipments = []
             for answer in answers:
-                followed: _Answer | None = answer
+                followed: _ShipmentResult | None = answer
                 if answer.redirect is not None and hops_left:
                     followed = await self._follow(answer.shipment, answer.redirect, trim)
                 if followed is None:
@@ -320,9 +320,9 @@ class RedisBus:
         self._was_trimmed_by_age = True
         return to_age_trim(self._max_age_s, time.time())
 
-    async def _ask_servers(self, shipments: Sequence[Shipment], trim: Trim) -> list[_Answer]:
+    async def _ask_servers(self, shipments: Sequence[Shipment], trim: Trim) -> list[_ShipmentResult]:
         """Sends to all servers at once, and reads what they say of each shipment."""
-        answers: list[_Answer] = []
+        answers: list[_ShipmentResult] = []
         by_link: dict[Link, list[Shipment]] = {}
         for shipment in shipments:
             try:
@@ -340,8 +340,8 @@ class RedisBus:
             asking = [group.create_task(self._ask(link, of_link, trim)) for link, of_link in by_link.items()]
         return answers + [answer for task in asking for answer in task.result()]
 
-    async def _ask(self, link: Link, shipments: Sequence[Shipment], trim: Trim) -> list[_Answer]:
-        answers: list[_Answer] = []
+    async def _ask(self, link: Link, shipments: Sequence[Shipment], trim: Trim) -> list[_ShipmentResult]:
+        answers: list[_ShipmentResult] = []
         link.write(chain.from_iterable(shipment.packed(self._packer, trim) for shipment in shipments))
         for shipment in shipments:
             try:
@@ -352,7 +352,7 @@ class RedisBus:
             answers.append(self._judge(shipment, link.address, refusals_in(replies)))
         return await self._await_replicas(link, answers)
 
-    async def _await_replicas(self, link: Link, answers: list[_Answer]) -> list[_Answer]:
+    async def _await_replicas(self, link: Link, answers: list[_ShipmentResult]) -> list[_ShipmentResult]:
         """The same answers where enough replicas have what the server stored."""
         if not self._wait_replicas or not link.is_open:
             return answers
@@ -367,21 +367,21 @@ class RedisBus:
             answer._replace(errors={**dict.fromkeys(range(len(answer.shipment)), lack), **answer.errors}) for answer in answers
         ]
 
-    def _judge(self, shipment: Shipment, address: Address, refusals: Mapping[int, str]) -> _Answer:
+    def _judge(self, shipment: Shipment, address: Address, refusals: Mapping[int, str]) -> _ShipmentResult:
         if not refusals:
-            return _Answer(shipment, address, {})
+            return _ShipmentResult(shipment, address, {})
         errors = {reply: to_error(shipment.stream, reply) for reply in set(refusals.values())}
         for reply in errors:
             self._leave_if_useless(address, reply)
         is_whole = len(refusals) == len(shipment)
         redirect = Redirect.parse(refusals[0], address[0]) if is_whole else None
-        return _Answer(shipment, address, {place: errors[reply] for place, reply in refusals.items()}, redirect)
+        return _ShipmentResult(shipment, address, {place: errors[reply] for place, reply in refusals.items()}, redirect)
 
     def _leave_if_useless(self, address: Address, reply: str) -> None:
         if reply.startswith(_RECONNECT):
             self._servers.forget(address)
 
-    async def _follow(self, shipment: Shipment, redirect: Redirect, trim: Trim) -> _Answer | None:
+    async def _follow(self, shipment: Shipment, redirect: Redirect, trim: Trim) -> _ShipmentResult | None:
         """None where the shipment is to be sent again, now that it is known where to."""
         try:
             link = await self._servers.redirected(shipment.stream, redirect.address, is_lasting=redirect.is_lasting)
@@ -389,7 +389,7 @@ class RedisBus:
             return _lost(shipment, redirect.address, error)
         return None if redirect.is_lasting else await self._send_singly(link, shipment, trim)
 
-    async def _send_singly(self, link: Link, shipment: Shipment, trim: Trim) -> _Answer:
+    async def _send_singly(self, link: Link, shipment: Shipment, trim: Trim) -> _ShipmentResult:
         """To a server that is just being given the stream, and takes no transactions until it has it: each record by itself, none
         before the one in front of it is stored."""
         errors: dict[int, DeliveryError] = {}
@@ -401,26 +401,26 @@ class RedisBus:
                 self._servers.forget(link.address, lost)
                 error: DeliveryError = TransientDeliveryError(str(lost))
             else:
-                if not isinstance(reply, Refusal):
+                if not isinstance(reply, ErrorReply):
                     continue
                 error = to_error(shipment.stream, str(reply))
             if isinstance(error, TransientDeliveryError):
                 errors |= dict.fromkeys(range(place, len(shipment)), error)
                 break
             errors[place] = error
-        (answer,) = await self._await_replicas(link, [_Answer(shipment, link.address, errors)])
+        (answer,) = await self._await_replicas(link, [_ShipmentResult(shipment, link.address, errors)])
         return answer
 
-    def _to_failures(self, answer: _Answer) -> list[Failure]:
+    def _to_failures(self, answer: _ShipmentResult) -> list[Failure]:
         indexes = answer.shipment.indexes
         # A server of a cluster fails for itself; where there is no other, the bus does.
         is_local = self._servers.has_others(answer.address)
         return [Failure(indexes[place], error, is_local) for place, error in answer.errors.items()]
 
 
-def _lost(shipment: Shipment, address: Address | None, error: DeliveryError) -> _Answer:
+def _lost(shipment: Shipment, address: Address | None, error: DeliveryError) -> _ShipmentResult:
     """There is no answer. Credentials that are no longer good are the trouble of the bus, not of its records."""
-    return _Answer(shipment, address, dict.fromkeys(range(len(shipment)), TransientDeliveryError(str(error))))
+    return _ShipmentResult(shipment, address, dict.fromkeys(range(len(shipment)), TransientDeliveryError(str(error))))
 
 
 def to_lack(replicas: Any, wanted: int) -> TransientDeliveryError | None:

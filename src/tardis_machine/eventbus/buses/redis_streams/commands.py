@@ -20,9 +20,9 @@ from ...contract import Record, Records, Route
 __all__ = [
     "ENTRY_FIELDS",
     "NO_TRIM",
+    "ErrorReply",
     "Packer",
     "Redirect",
-    "Refusal",
     "Shipment",
     "Trim",
     "pack_command",
@@ -43,7 +43,7 @@ _PACKED_AT_ONCE = 256
 _ABORTED = "EXECABORT Transaction discarded because of: "
 
 
-class Refusal(Exception):
+class ErrorReply(Exception):
     """An error reply; its text is the server's."""
 
 
@@ -77,7 +77,7 @@ def to_age_trim(max_age_s: float, now_s: float) -> Trim:
     return Trim(3, _pack_words(("MINID", "~", str(max(int((now_s - max_age_s) * 1000), 0)))))
 
 
-class _Frame(NamedTuple):
+class _RouteBytes(NamedTuple):
     """What is constant around the value and the event id of a route's records."""
 
     words: int
@@ -90,7 +90,7 @@ class Packer:
     """Makes XADD commands of records: fields `value`, `key`, then each header by its name."""
 
     def __init__(self) -> None:
-        self._frames: WeakKeyDictionary[Route, _Frame] = WeakKeyDictionary()
+        self._by_route: WeakKeyDictionary[Route, _RouteBytes] = WeakKeyDictionary()
 
     def pack(self, records: Iterable[Record], trim: Trim) -> bytes:
         """The commands, one after another."""
@@ -107,19 +107,19 @@ class Packer:
         return b"".join(pieces)
 
     def _around(self, route: Route, trim: Trim) -> tuple[bytes, bytes, bytes]:
-        frame = self._frames.get(route)
-        if frame is None:
-            frame = self._frames[route] = _to_frame(route)
-        words, stream, between, after = frame
+        known = self._by_route.get(route)
+        if known is None:
+            known = self._by_route[route] = _to_route_bytes(route)
+        words, stream, between, after = known
         before = b"*%d\r\n%b%b%b" % (words + trim.words, stream, trim.packed, _NEW_ID_AND_VALUE)
         return before, between, after
 
 
-def _to_frame(route: Route) -> _Frame:
+def _to_route_bytes(route: Route) -> _RouteBytes:
     headers_before = [word for header in route.headers_before for word in header]
     headers_after = [word for header in route.headers_after for word in header]
     id_bytes = 32
-    return _Frame(
+    return _RouteBytes(
         # XADD stream * value … key … eventId …
         words=9 + len(headers_before) + len(headers_after),
         stream=_pack_words(("XADD", route.destination)),
@@ -174,19 +174,19 @@ def to_shipments(batch: Sequence[Record]) -> list[Shipment]:
 def refusals_in(replies: Sequence[Any]) -> Mapping[int, str]:
     """What the server said of the records of a shipment that it did not store, by their place in it."""
     if len(replies) == 1:
-        return {0: str(replies[0])} if isinstance(replies[0], Refusal) else {}
+        return {0: str(replies[0])} if isinstance(replies[0], ErrorReply) else {}
     first, queued, last = replies[0], replies[1:-1], replies[-1]
-    if isinstance(first, Refusal):
+    if isinstance(first, ErrorReply):
         # No transaction was begun: each command stands for itself.
         return _refusals(queued)
-    if not isinstance(last, Refusal):
+    if not isinstance(last, ErrorReply):
         return _refusals(last)
-    reason = next((reply for reply in queued if isinstance(reply, Refusal)), last)
+    reason = next((reply for reply in queued if isinstance(reply, ErrorReply)), last)
     return dict.fromkeys(range(len(queued)), str(reason).removeprefix(_ABORTED))
 
 
 def _refusals(replies: Sequence[Any]) -> Mapping[int, str]:
-    return {place: str(reply) for place, reply in enumerate(replies) if isinstance(reply, Refusal)}
+    return {place: str(reply) for place, reply in enumerate(replies) if isinstance(reply, ErrorReply)}
 
 
 class Redirect(NamedTuple):

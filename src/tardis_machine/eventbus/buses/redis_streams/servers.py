@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from ....errors import DeliveryError, TerminalDeliveryError, TransientDeliveryError
-from .commands import Refusal, pack_command
+from .commands import ErrorReply, pack_command
 
 if TYPE_CHECKING:
     from redis.asyncio import Connection
@@ -118,7 +118,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
             if self.tls is not None and self.tls.cert is None:
                 raise TransientDeliveryError(f"{error}; it may want a certificate (--redis-tls-cert)") from error
             raise
-        if isinstance(reply, Refusal) and str(reply).startswith("NOAUTH"):
+        if isinstance(reply, ErrorReply) and str(reply).startswith("NOAUTH"):
             link.abort()
             raise TerminalDeliveryError(f"{where} wants credentials: {self.options} are not given")
 
@@ -135,7 +135,7 @@ class Link:
         self._connection = connection
         self._reader = connection._reader
         self._writer = connection._writer
-        self._replies = hiredis.Reader(protocolError=Refusal, replyError=Refusal)
+        self._replies = hiredis.Reader(protocolError=ErrorReply, replyError=ErrorReply)
         self.is_open = True
 
     def write(self, parts: Iterable[bytes]) -> None:
@@ -155,7 +155,7 @@ class Link:
             self._writer.write(b"".join(parts))
 
     async def read(self, count: int) -> list[Any]:
-        """The next replies; a Refusal is one too."""
+        """The next replies; an ErrorReply is one too."""
         import asyncio
 
         replies: list[Any] = []
@@ -171,7 +171,7 @@ class Link:
                 if not received:
                     raise ConnectionResetError("the server closed it")
                 self._replies.feed(received)
-        except (OSError, Refusal) as error:
+        except (OSError, ErrorReply) as error:
             self.abort()
             host, port = self.address
             why = f"no answer within {ANSWER_TIMEOUT_S:g} s" if isinstance(error, TimeoutError) else error
@@ -230,7 +230,7 @@ class Sentinels:
             host, port = address
             if reply is None:
                 trouble = TerminalDeliveryError(f"the sentinel at {host}:{port} knows no master {self._master!r}")
-            elif isinstance(reply, Refusal):
+            elif isinstance(reply, ErrorReply):
                 code = str(reply).partition(" ")[0]
                 kind = TerminalDeliveryError if code in ("NOAUTH", "NOPERM") else TransientDeliveryError
                 trouble = kind(f"the sentinel at {host}:{port} did not answer ({self._access.options}): {reply}")

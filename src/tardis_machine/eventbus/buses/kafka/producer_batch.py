@@ -19,7 +19,7 @@ from .cluster import is_terminal
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-__all__ = ["Client", "Flight"]
+__all__ = ["ProducerBatch", "ProducerClient"]
 
 # Records that are handed over before the event loop gets its turn: a millisecond.
 _SLICE_RECORDS = 500
@@ -28,7 +28,7 @@ _value_of = attrgetter("value")
 _topic_of, _key_of, _frame_of = map(itemgetter, range(3))  # of what is packed
 
 
-class Client:
+class ProducerClient:
     """A producer, and what it reports."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -64,10 +64,10 @@ class Client:
             self.producer.close()
 
 
-class Flight:
+class ProducerBatch:
     """A batch on its way through a producer."""
 
-    def __init__(self, batch: Sequence[Record], client: Client, frames: Mapping[str, bytes]) -> None:
+    def __init__(self, batch: Sequence[Record], client: ProducerClient, frames: Mapping[str, bytes]) -> None:
         client.refused.clear()
         self.batch = Records.of(batch)
         self._client = client

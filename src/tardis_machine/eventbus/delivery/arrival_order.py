@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from ..spool_span import SpoolSpan
 from .record_groups import Arrival, RecordGroup
 
-__all__ = ["Arrivals"]
+__all__ = ["ArrivalOrder"]
 
 
-class Arrivals:
+class ArrivalOrder:
     """All arrivals of one bus that are in memory and have unresolved records."""
 
     def __init__(self) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from ..policy import Policy
 
-__all__ = ["Backoff"]
+__all__ = ["RetryPause"]
 
 
-class Backoff:
+class RetryPause:
     """The pause before something is tried again. It grows with each failure in a row."""
 
     __slots__ = ("_policy", "_random", "failures", "until")

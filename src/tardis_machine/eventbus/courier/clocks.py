@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-__all__ = ["Clock"]
+__all__ = ["Clocks"]
 
 
-class Clock:
+class Clocks:
     """Both clocks. `wall_us` gives the time of day in microseconds."""
 
     def __init__(self, wall_us: Callable[[], int]) -> None:
