@@ -15,9 +15,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tardis_machine.settings.buses import bus_options
-from tests.contract.bus_under_test import BusUnderTest
-from tests.spark.source_under_test import BUSES
+from tardis_machine.settings.buses import BUS_MODULES, bus_options
+from tests.contract.bus_under_test import BusUnderTest, load_bus
 
 
 def variables(bus: BusUnderTest) -> Mapping[str, str]:
@@ -32,11 +31,11 @@ def variables(bus: BusUnderTest) -> Mapping[str, str]:
 
 def main(argv: list[str]) -> int:
     """The command."""
-    if len(argv) < 3 or argv[0] not in BUSES or argv[1] != "--":
-        print(f"usage: python -m tests.with_bus {'|'.join(BUSES)} -- COMMAND …", file=sys.stderr)
+    if len(argv) < 3 or argv[0] not in BUS_MODULES or argv[1] != "--":
+        print(f"usage: python -m tests.with_bus {'|'.join(BUS_MODULES)} -- COMMAND …", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix=f"{argv[0]}-") as folder:
-        bus = BUSES[argv[0]](Path(folder))
+        bus = load_bus(argv[0]).at_speed(Path(folder))
         try:
             return subprocess.run(argv[2:], env=os.environ | variables(bus), check=False).returncode
         except KeyboardInterrupt:

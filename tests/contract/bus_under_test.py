@@ -1,6 +1,7 @@
 """What the conformance suite must know of a bus to test it: how to make it, to read it back by other means, and to break it.
 
-A new bus brings one subclass of this, and one class `TestItsName(BusConformance)` whose fixture `bus` gives it.
+A new bus brings one subclass of this, in `tests/contract/buses/<prefix>.py`: the suite, the fault run, `tests.with_bus` and the
+benchmarks find it there by the registry of buses.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ class BusUnderTest(ABC):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    @classmethod
+    def at_speed(cls, folder: Path) -> BusUnderTest:
+        """In front of a service that is set up for many events at once, where the suite needs another."""
+        return cls(folder)
+
     @abstractmethod
     def keywords(self) -> dict[str, Any]:
         """The options that make it work, as `TardisMachine(kafka={…})` takes them; its base destination is there."""
@@ -129,8 +135,9 @@ class BusUnderTest(ABC):
 
 
 def load_bus(prefix: str) -> type[BusUnderTest]:
-    """The class that `tests.contract.buses.<prefix>` has for it."""
+    """The class that `tests.contract.buses.<prefix>` has for it; not one that is derived from it there."""
     module = import_module(f"tests.contract.buses.{prefix}")
     kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, BusUnderTest)]
-    [found] = [kind for kind in kinds if kind.__module__ == module.__name__ and kind.prefix == prefix]
+    own = [kind for kind in kinds if kind.__module__ == module.__name__ and kind.prefix == prefix]
+    [found] = [kind for kind in own if not any(base in own for base in kind.__bases__)]
     return found

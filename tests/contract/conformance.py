@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -52,9 +53,18 @@ class Session:
 
 
 class BusConformance:
-    """Subclass it as `TestItsName`, with the class of its BusUnderTest and a fixture `bus` that gives one."""
+    """Subclass it as `TestItsName`, with the class of its BusUnderTest; `test_conformance` does so for a bus without a file of tests.
+
+    A subclass whose service is shared by tests has a fixture `bus` of its own.
+    """
 
     under_test: ClassVar[type[BusUnderTest]]
+
+    @pytest.fixture
+    def bus(self, tmp_path: Path) -> Iterator[BusUnderTest]:
+        under_test = self.under_test(tmp_path)
+        yield under_test
+        under_test.close()
 
     @asynccontextmanager
     async def publisher(self, bus: BusUnderTest, mode: str = "overflow", **keywords: Any) -> AsyncIterator[Publisher]:

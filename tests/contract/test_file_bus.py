@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet
@@ -19,7 +18,6 @@ from tardis_machine.eventbus.buses.file import FileBus, to_table
 from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.eventbus.routing import Router, Routing
-from tests.contract.bus_under_test import BusUnderTest
 from tests.contract.buses.file import FileUnderTest
 from tests.contract.conformance import BusConformance, pytest_generate_tests
 from tests.unit.eventbus.events import make_events, make_stream
@@ -29,12 +27,6 @@ __all__ = ["pytest_generate_tests"]
 
 class TestFileBus(BusConformance):
     under_test = FileUnderTest
-
-    @pytest.fixture
-    def bus(self, tmp_path: Path) -> Iterator[BusUnderTest]:
-        under_test = FileUnderTest(tmp_path)
-        yield under_test
-        under_test.close()
 
 
 def make_records(routing: Routing, *streams: EventStream, count: int = 3) -> list[Record]:

@@ -44,6 +44,10 @@ def bus(tmp_path: Path, cluster: Cluster) -> Iterator[KafkaUnderTest]:
 class TestKafkaBus(BusConformance):
     under_test = KafkaUnderTest
 
+    @pytest.fixture
+    def bus(self, bus: KafkaUnderTest) -> KafkaUnderTest:
+        return bus
+
 
 def make_records(plan: BusPlan, session: Session, count: int) -> list[Record]:
     router = Router("kafka", plan.routing)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -18,7 +17,7 @@ from tardis_machine.eventbus.buses.nats_jetstream.lines import to_line, to_parts
 from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.routing import Router, Routing
 from tardis_machine.settings import from_keywords
-from tests.contract.bus_under_test import BusUnderTest, Fault
+from tests.contract.bus_under_test import Fault
 from tests.contract.buses.nats import NatsUnderTest
 from tests.contract.buses.nats_peek import NatsPeek
 from tests.contract.conformance import BusConformance, pytest_generate_tests
@@ -32,12 +31,6 @@ __all__ = ["pytest_generate_tests"]
 class TestNatsBus(BusConformance):
     under_test = NatsUnderTest
 
-    @pytest.fixture
-    def bus(self, tmp_path: Path) -> Iterator[BusUnderTest]:
-        under_test = NatsUnderTest(tmp_path)
-        yield under_test
-        under_test.close()
-
 
 class WithoutBatches(NatsUnderTest):
     """Streams that confirm each record by itself, as all did before batches; the connection is the same, and so are its faults."""
@@ -49,12 +42,6 @@ class WithoutBatches(NatsUnderTest):
 
 class TestStreamsWithoutBatches(BusConformance):
     under_test = WithoutBatches
-
-    @pytest.fixture
-    def bus(self, tmp_path: Path) -> Iterator[BusUnderTest]:
-        under_test = WithoutBatches(tmp_path)
-        yield under_test
-        under_test.close()
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from tardis_machine.eventbus.contract import Danger, Record
 from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.eventbus.routing import Router
-from tests.contract.bus_under_test import BusUnderTest
 from tests.contract.buses.redis import RedisUnderTest, read_stream
 from tests.contract.conformance import BusConformance, pytest_generate_tests
 from tests.servers.redis import RedisServer
@@ -28,12 +27,6 @@ __all__ = ["pytest_generate_tests"]
 
 class TestRedisBus(BusConformance):
     under_test = RedisUnderTest
-
-    @pytest.fixture
-    def bus(self, tmp_path: Path) -> Iterator[BusUnderTest]:
-        under_test = RedisUnderTest(tmp_path)
-        yield under_test
-        under_test.close()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.eventbus.routing import Router
 from tests.contract.bus_under_test import BusUnderTest, Delivered, Fault
-from tests.contract.buses.sqs import SqsUnderTest
+from tests.contract.buses.sqs import SqsUnderTest, StandardQueueUnderTest
 from tests.contract.conformance import BusConformance, Session, pytest_generate_tests
 from tests.contract.sample_messages import sample_messages
 from tests.servers.certificates import Authority
@@ -41,11 +41,10 @@ class TestSqsBus(BusConformance):
         bus.close()
 
 
-class StandardSqsUnderTest(SqsUnderTest):
+class StandardSqsUnderTest(StandardQueueUnderTest):
     faults: ClassVar[Sequence[Fault]] = ("cut", "partial")
     cannot: ClassVar[dict[Fault, str]] = dict.fromkeys(("gone", "restart", "hang"), "the same client stands it with a FIFO queue")
     carries_key = False
-    ending = ""
 
     def read_back(self) -> list[Delivered]:
         """In the order of their making: a standard queue promises none, and that nothing is missing can so be seen."""

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.report import Table
+from tardis_machine.settings.buses import BUS_MODULES
 from tests.contract.bus_under_test import load_bus
 from tests.fault.run import FaultRun, Outcome
 
@@ -16,7 +17,7 @@ from tests.fault.run import FaultRun, Outcome
 def main() -> int:
     """Takes the name of a bus."""
     parser = argparse.ArgumentParser(prog="python -m tests.fault", description=__doc__)
-    parser.add_argument("bus", help="as its options begin: kafka, redis, nats, kinesis, sqs, file")
+    parser.add_argument("bus", choices=tuple(BUS_MODULES), help="as its options begin")
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=10, help="of each kind that the service can have")

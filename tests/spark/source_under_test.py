@@ -23,18 +23,11 @@ from tests.contract.buses.kinesis import KinesisUnderTest
 from tests.contract.buses.nats import NatsUnderTest
 from tests.contract.buses.nats_peek import NatsPeek
 from tests.contract.buses.redis import RedisUnderTest
-from tests.contract.buses.sqs import SqsUnderTest
+from tests.contract.buses.sqs import StandardQueueUnderTest
 from tests.spark.lake_under_test import trades
 
-
-class QueueUnderTest(SqsUnderTest):
-    """A standard queue, which takes many at once."""
-
-    ending = ""
-
-
 BUSES: dict[str, type[BusUnderTest]] = {
-    bus.prefix: bus for bus in (KafkaUnderTest, RedisUnderTest, NatsUnderTest, KinesisUnderTest, QueueUnderTest)
+    bus.prefix: bus for bus in (KafkaUnderTest, RedisUnderTest, NatsUnderTest, KinesisUnderTest, StandardQueueUnderTest)
 }
 SHARED = {"kinesis": "kinesalite", "sqs": "elasticmq"}
 """Buses whose servers need not be killed, and the fixtures that have those servers."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from tests.contract.bus_under_test import Delivered, Misconfiguration
+from tests.contract.bus_under_test import BusUnderTest, Delivered, Misconfiguration
 from tests.contract.buses.aws import AwsUnderTest
 from tests.servers.aws_faults import Body
 from tests.servers.elasticmq import ElasticMqServer
@@ -28,6 +28,10 @@ class SqsUnderTest(AwsUnderTest):
         super().__init__(folder, self.server, tls)
         self._taken: dict[str, list[Delivered]] = {}
         self.base = self.new_destination("events")
+
+    @classmethod
+    def at_speed(cls, folder: Path) -> BusUnderTest:
+        return StandardQueueUnderTest(folder)
 
     def keywords(self) -> dict[str, Any]:
         return {**super().keywords(), "queue-url": self.base}
@@ -75,3 +79,9 @@ class SqsUnderTest(AwsUnderTest):
             Misconfiguration({"max-batch-size": 11}, "from 1 to 10"),
             Misconfiguration({"secret-access-key": ""}, "secret-access-key"),
         ]
+
+
+class StandardQueueUnderTest(SqsUnderTest):
+    """A queue without order, which takes many at once."""
+
+    ending = ""
