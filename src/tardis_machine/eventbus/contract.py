@@ -168,8 +168,6 @@ class Limits(msgspec.Struct, frozen=True):
     """The same promise for sends that run at once, in the order they were started. Where not, no lane is in two of them."""
     send_timeout_s: float = 30.0
     """A `send` that takes longer is cancelled and counts as a Transient error."""
-    deduplicates: bool = False
-    """The service drops a resend by its deduplication id."""
     carries_headers: bool = True
     """Where not, static headers are put into the event's meta."""
 

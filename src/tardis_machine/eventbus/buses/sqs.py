@@ -173,7 +173,6 @@ class SqsBus:
             keeps_order_in_batch=self._fills_calls or not has_fifo,
             concurrent_sends=CONCURRENT_SENDS,
             send_timeout_s=2 * self._access.request_timeout_s,
-            deduplicates=all(map(is_fifo, self._queues)),
         )
 
     async def connect(self) -> None:

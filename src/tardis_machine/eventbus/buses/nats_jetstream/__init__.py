@@ -180,7 +180,6 @@ class NatsBus:
             batch_bytes=_BATCH_BYTES,
             record_bytes=payload_bytes - self._headroom_bytes,
             send_timeout_s=self._ack_timeout_s + 30.0,
-            deduplicates=not self._is_core,
         )
 
     async def connect(self) -> None:
