@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -34,12 +33,15 @@ from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.history.reader import read_lines
 from tardis_machine.lakehouse.backfill import Backfill
 from tardis_machine.lakehouse.ingest import Ingest, refine
+from tardis_machine.lakehouse.lake import Lake, prepare_table
 from tardis_machine.lakehouse.optimize import optimize
 from tardis_machine.lakehouse.session import start_session
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.trades import TRADES
-from tardis_machine.lakehouse.sources import load_source
-from tardis_machine.lakehouse.tables import EVENTS, Lake, prepare_table
+from tardis_machine.lakehouse.sources import Source
+from tardis_machine.lakehouse.sources.files import FilesSource
+from tardis_machine.lakehouse.sources.records import DDL
+from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.messages import Trade, to_timestamp
 from tardis_machine.pipeline.request import parse_normalized_request
 from tests.spark.source_under_test import SourceUnderTest
@@ -136,10 +138,10 @@ def cpu_seconds(pid: int) -> dict[int, float]:
     return used
 
 
-def read_to_nothing(spark: SparkSession, source: str, settings: Any, checkpoint: Path, *, by_spark_alone: bool = False) -> None:
+def read_to_nothing(spark: SparkSession, source: Source, checkpoint: Path, *, by_spark_alone: bool = False) -> None:
     """The source alone: the same stream, written nowhere; or what Spark's connector brings, before it is made into records."""
-    stream = load_source(source).read_stream(spark, settings, 256 * 1024**2)
-    rows = stream.rows if by_spark_alone else stream.records
+    stream = source.read_stream(spark, 256 * 1024**2)
+    rows = stream.rows if by_spark_alone else stream.rows.mapInArrow(stream.to_records, DDL)
     query = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
 
@@ -154,12 +156,12 @@ def give(source: Path, bus: Path) -> None:
 def measure_files(spark: SparkSession, work_dir: Path, published: Path) -> dict[str, Cost]:
     """Files through all stages, and once more with everything repeated."""
     bus, lake = work_dir / "bus", Lake.at(work_dir / "lake")
-    settings = SimpleNamespace(file_dir=bus)
+    source = FilesSource(bus)
     give(published / "s1", bus)
-    to_bronze = Ingest(spark, lake, "files", settings, until="bronze")
-    to_silver = Ingest(spark, lake, "files", settings)
+    to_bronze = Ingest(spark, lake, source, until="bronze")
+    to_silver = Ingest(spark, lake, source)
     costs = {
-        "files to noop": measured(lambda: read_to_nothing(spark, "files", settings, work_dir / "noop")),
+        "files to noop": measured(lambda: read_to_nothing(spark, source, work_dir / "noop")),
         "files to bronze": measured(to_bronze.run_once),
         "bronze to silver": measured(to_silver.run_once),
     }
@@ -171,8 +173,8 @@ def measure_files(spark: SparkSession, work_dir: Path, published: Path) -> dict[
 
 def measure_kafka(spark: SparkSession, work_dir: Path, source: SourceUnderTest) -> dict[str, Cost]:
     """A topic that is full already."""
-    to_bronze = Ingest(spark, Lake.at(work_dir / "kafka-lake"), "kafka", source.settings, until="bronze")
-    read = partial(read_to_nothing, spark, "kafka", source.settings)
+    to_bronze = Ingest(spark, Lake.at(work_dir / "kafka-lake"), source.source, until="bronze")
+    read = partial(read_to_nothing, spark, source.source)
     return {
         "kafka, Spark's connector alone": measured(lambda: read(work_dir / "kafka-alone", by_spark_alone=True)),
         "kafka to noop": measured(lambda: read(work_dir / "kafka-noop")),
@@ -243,7 +245,7 @@ def measure_small_files(spark: SparkSession, work_dir: Path, batches: int) -> tu
     bus, lake = work_dir / "small", Lake.at(work_dir / "small-lake")
     for number in range(batches):
         write_files(bus, 100, f"s{number}", first=number * 100)
-    Ingest(spark, lake, "files", SimpleNamespace(file_dir=bus), max_batch_bytes=1).run_once()
+    Ingest(spark, lake, FilesSource(bus), max_batch_bytes=1).run_once()
     sizes = [*optimize(spark, lake, retain_s=0)]
     return max(size.files_before for size in sizes), max(size.files_after for size in sizes)
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -19,7 +18,9 @@ import pytest
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.lakehouse import ingest
 from tardis_machine.lakehouse.ingest import Ingest, PlannedStream
-from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE, Lake, Table
+from tardis_machine.lakehouse.lake import Lake
+from tardis_machine.lakehouse.sources.files import FilesSource
+from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE, Table
 from tardis_machine.messages import Message, Trade, to_timestamp
 
 if TYPE_CHECKING:
@@ -82,11 +83,11 @@ class LakeUnderTest:
         self.spark = spark
         self.bus = FileBus(folder / "bus")
         self.lake = Lake.at((folder / "lake").as_uri() if is_uri else folder / "lake")
-        self.file_dir = self.bus.folder.as_uri() if is_uri else self.bus.folder
+        self.source = FilesSource(self.bus.folder.as_uri() if is_uri else self.bus.folder)
 
     def ingest(self, **options: Any) -> dict[str, int]:
         """Takes in what is there; rows written by table."""
-        counts = Ingest(self.spark, self.lake, "files", SimpleNamespace(file_dir=self.file_dir), **options).run_once()
+        counts = Ingest(self.spark, self.lake, self.source, **options).run_once()
         return dict(sum((Counter(stream.rows) for stream in counts), Counter()))
 
     def rows(self, table: Table, *without: str) -> list[tuple[Any, ...]]:

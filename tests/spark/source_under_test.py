@@ -12,10 +12,11 @@ from typing import Any, Self
 
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.eventbus.publisher import Publisher
-from tardis_machine.lakehouse.sources.kinesis import KinesisLanes
-from tardis_machine.lakehouse.sources.lanes import Lanes, Reading
-from tardis_machine.lakehouse.sources.nats import NatsLanes
-from tardis_machine.lakehouse.sources.redis import RedisLanes
+from tardis_machine.lakehouse.sources import Source, create_source
+from tardis_machine.lakehouse.sources.kinesis import KinesisOptions, KinesisReader
+from tardis_machine.lakehouse.sources.nats import NatsOptions, NatsReader
+from tardis_machine.lakehouse.sources.partitions import BlockingReader
+from tardis_machine.lakehouse.sources.redis import RedisOptions, RedisReader
 from tardis_machine.settings import from_keywords
 from tests.contract.bus_under_test import BusUnderTest
 from tests.contract.buses.kafka import KafkaUnderTest
@@ -31,7 +32,11 @@ BUSES: dict[str, type[BusUnderTest]] = {
 }
 SHARED = {"kinesis": "kinesalite", "sqs": "elasticmq"}
 """Buses whose servers need not be killed, and the fixtures that have those servers."""
-LANES: dict[str, type[Lanes]] = {lanes.name: lanes for lanes in (RedisLanes, NatsLanes, KinesisLanes)}
+READERS: dict[str, Any] = {
+    "redis": lambda settings: RedisReader(RedisOptions.from_settings(settings, "redis")),
+    "nats": lambda settings: NatsReader(NatsOptions.from_settings(settings, "nats")),
+    "kinesis": lambda settings: KinesisReader(KinesisOptions.from_settings(settings, "kinesis")),
+}
 
 
 class SourceUnderTest(AbstractContextManager["SourceUnderTest"]):
@@ -61,14 +66,19 @@ class SourceUnderTest(AbstractContextManager["SourceUnderTest"]):
         resolved = from_keywords({self.name: self.bus.keywords()}, {})
         return SimpleNamespace(for_bus=resolved.for_bus, landing_dir=self.folder / "landing", lake=None)
 
+    @property
+    def source(self) -> Source:
+        """As a job has it."""
+        return create_source(self.name, self.settings)
+
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
+    def reading(self) -> Iterator[BlockingReader]:
         """A reader that knows nothing of others."""
-        reading = Reading(LANES[self.name](self.settings.for_bus(self.name)))
+        reader = BlockingReader(READERS[self.name](self.settings))
         try:
-            yield reading
+            yield reader
         finally:
-            reading.close()
+            reader.close()
 
     def publish(self, count: int) -> list[bytes]:
         """Publishes trades of their own kind, as a session does; returns their values."""

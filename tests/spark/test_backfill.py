@@ -18,11 +18,12 @@ from tardis_machine.errors import LakeError
 from tardis_machine.lakehouse import backfill
 from tardis_machine.lakehouse.backfill import Backfill
 from tardis_machine.lakehouse.ingest import refine
+from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.optimize import optimize
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.derivative_tickers import DERIVATIVE_TICKERS
 from tardis_machine.lakehouse.silver.trades import TRADES
-from tardis_machine.lakehouse.tables import EVENTS, Lake
+from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.lakehouse.tasks import tasks, tasks_done
 from tardis_machine.lakehouse.verify import verify
 from tardis_machine.pipeline.request import NormalizedRequest, parse_normalized_request

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,8 +14,9 @@ from pyspark.sql import SparkSession
 import tardis_machine
 from tardis_machine.errors import LakeError
 from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.session import start_session
-from tardis_machine.lakehouse.tables import Lake
+from tardis_machine.lakehouse.sources.files import FilesSource
 from tests.lake_crash.comparing import compare_lakes
 from tests.lake_crash.events import FEW_MARKETS, write_files
 from tests.lake_crash.job import LakeJob
@@ -49,7 +49,7 @@ def test_ingest_and_sql_over_connect(spark: SparkSession, server: SparkConnectSe
     assert code == 0, job.tail
     assert "in the Spark Connect server, which alone counts rows · nothing left" in job.tail
 
-    Ingest(spark, Lake.at(local), "files", SimpleNamespace(file_dir=bus), until="gold", gold=GOLD).run_once()
+    Ingest(spark, Lake.at(local), FilesSource(bus), until="gold", gold=GOLD).run_once()
     compared = {item.table: item for item in compare_lakes(lake, local)}
     assert [item for item in compared.values() if not item.is_equal] == []
 
@@ -73,5 +73,6 @@ def test_a_server_that_is_not_there_is_named_without_its_token() -> None:
     port = free_port()
     with pytest.raises(LakeError) as raised:
         start_session(remote=f"sc://127.0.0.1:{port}/;token=secret")
-    assert str(raised.value).startswith(f"--remote: no Spark Connect server answers at 127.0.0.1:{port}: ")
+    assert str(raised.value).startswith(f"no Spark Connect server answers at 127.0.0.1:{port}: ")
+    assert str(raised.value).endswith("; start it, or name another with --remote")
     assert "secret" not in str(raised.value)

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -17,12 +16,14 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from tardis_machine.errors import LakeError
+from tardis_machine.lakehouse.appending import Appender
 from tardis_machine.lakehouse.commits import Commits, Step
 from tardis_machine.lakehouse.ingest import Ingest
-from tardis_machine.lakehouse.landing import LandedFile
+from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.silver.trades import TRADES
-from tardis_machine.lakehouse.streams import BatchWriter
-from tardis_machine.lakehouse.tables import Lake, Table
+from tardis_machine.lakehouse.sources.files import FilesSource
+from tardis_machine.lakehouse.table_files import WrittenFile
+from tardis_machine.lakehouse.tables import Table
 from tests.lake_crash.comparing import compare_lakes
 from tests.lake_crash.events import FEW_MARKETS
 from tests.lake_crash.run import CrashRun, start_and_see
@@ -59,27 +60,27 @@ def test_a_job_that_dies_after_any_of_its_writes(
 ) -> None:
     lake = LakeUnderTest(spark, tmp_path, is_uri=by == "spark")
     fill(lake)
-    append, commit = BatchWriter.append, Commits.commit
+    write_by_spark, commit = Appender.write_by_spark, Commits.commit
     # The first file's rows are in bronze, but not what was refused of it; all of the last file's are; the first batch is in silver.
     deaths = [("bronze.events", 0), ("bronze.events/refused", FILES[-1]), ("silver.trades", 0)]
 
-    def die_after(step: str, batch_id: int) -> None:
-        if deaths and deaths[0] == (step, batch_id):
+    def die_after(step: Step) -> None:
+        if deaths and deaths[0] == (step.app_id.split("/", 2)[2], step.version):
             deaths.pop(0)
             raise RuntimeError("killed")
 
-    def append_and_die(self: BatchWriter, rows: DataFrame, table: Table, step: str, batch_id: int) -> None:
-        append(self, rows, table, step, batch_id)
+    def write_and_die(self: Appender, rows: DataFrame, table: Table, step: Step) -> None:
+        write_by_spark(self, rows, table, step)
         assert by == "spark"
-        die_after(step, batch_id)
+        die_after(step)
 
-    def commit_and_die(self: Commits, table: Table, files: Sequence[LandedFile], step: Step) -> bool:
+    def commit_and_die(self: Commits, table: Table, files: Sequence[WrittenFile], step: Step) -> bool:
         is_added = commit(self, table, files, step)
         assert by == "workers"
-        die_after(step.app_id.split("/", 2)[2], step.version)
+        die_after(step)
         return is_added
 
-    monkeypatch.setattr(BatchWriter, "append", append_and_die)
+    monkeypatch.setattr(Appender, "write_by_spark", write_and_die)
     monkeypatch.setattr(Commits, "commit", commit_and_die)
     for left in (2, 1, 0):
         with pytest.raises(LakeError, match="killed"):
@@ -101,7 +102,7 @@ def test_a_job_that_was_killed_while_it_planned_its_first_batch(lake: LakeUnderT
 
 
 def ingest(spark: SparkSession, run: CrashRun, lake: Path) -> None:
-    Ingest(spark, Lake.at(lake), "files", SimpleNamespace(file_dir=run.bus), until="gold", gold=GOLD).run_once()
+    Ingest(spark, Lake.at(lake), FilesSource(run.bus), until="gold", gold=GOLD).run_once()
 
 
 def test_a_job_that_is_killed_at_random_points_and_then_told_to_stop(spark: SparkSession, tmp_path: Path) -> None:

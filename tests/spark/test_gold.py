@@ -36,6 +36,7 @@ from tardis_machine.lakehouse.gold.top_of_book import TOP_OF_BOOK
 from tardis_machine.lakehouse.gold.trades_with_quotes import TRADES_WITH_QUOTES
 from tardis_machine.lakehouse.gold.volatility import VOLATILITY
 from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.sources.files import FilesSource
 from tardis_machine.lakehouse.streams import Counts
 from tardis_machine.lakehouse.tables import Table
 from tardis_machine.messages import (
@@ -416,7 +417,7 @@ def test_a_running_job_puts_the_parts_of_a_book_together_whichever_comes_first(l
     deadline = threading.Timer(300, stop.set)
     deadline.start()
     job = Ingest(
-        *(lake.spark, lake.lake, "files", SimpleNamespace(file_dir=lake.bus.folder)),
+        *(lake.spark, lake.lake, FilesSource(lake.bus.folder)),
         until="gold",
         gold=("top_of_book", "book_state_50_1s"),
     )

@@ -8,7 +8,6 @@ import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from deltalake import DeltaTable
@@ -16,10 +15,12 @@ from deltalake import DeltaTable
 from tardis_machine.errors import LakeError
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
 from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.optimize import optimize
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.trades import TRADES
-from tardis_machine.lakehouse.tables import EVENTS, Lake
+from tardis_machine.lakehouse.sources.files import FilesSource
+from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.messages import BookChange, BookLevel, to_timestamp
 from tests.spark.lake_under_test import (
     START_US,
@@ -112,7 +113,7 @@ def test_book_changes_keep_their_levels_in_order(lake: LakeUnderTest) -> None:
 def test_a_running_job_takes_files_as_they_come_and_stops_when_told(lake: LakeUnderTest) -> None:
     stop = threading.Event()
     lake.bus.write("a", encode(trades(2)))
-    job = Ingest(lake.spark, lake.lake, "files", SimpleNamespace(file_dir=lake.bus.folder))
+    job = Ingest(lake.spark, lake.lake, FilesSource(lake.bus.folder))
     seen: list[int] = []
 
     def report(counts: list) -> None:  # type: ignore[type-arg]
@@ -132,13 +133,12 @@ def test_a_running_job_takes_files_as_they_come_and_stops_when_told(lake: LakeUn
 
 
 def test_what_is_left_is_told_for_every_layer(lake: LakeUnderTest) -> None:
-    options = SimpleNamespace(file_dir=lake.bus.folder)
     # First the streams find tables that are there, then what was added to them.
     for first, until in ((0, "gold"), (2, "silver")):
         for number in range(first, first + 2):
             lake.bus.write(str(number), encode(trades(number + 2, start=100 * number), session=f"s{number}"))
         with watched_streams() as watched:
-            counts = Ingest(lake.spark, lake.lake, "files", options, max_batch_bytes=1, until=until, gold=["bars_1m"]).run_once()
+            counts = Ingest(lake.spark, lake.lake, lake.source, max_batch_bytes=1, until=until, gold=["bars_1m"]).run_once()
         bronze, *later = watched
         layers = [f"rows for {stream.stream.name.partition('-')[0]}" for stream in later]
         assert layers == ["rows for silver", "rows for gold"][: len(later)]
@@ -154,8 +154,8 @@ def test_the_driver_shares_its_memory_between_threads(lake: LakeUnderTest) -> No
 
 
 def test_a_folder_that_is_not_there_is_named(lake: LakeUnderTest) -> None:
-    job = Ingest(lake.spark, lake.lake, "files", SimpleNamespace(file_dir=lake.bus.folder / "nowhere"))
-    with pytest.raises(LakeError, match=r"--file-dir: there is no folder .*nowhere"):
+    job = Ingest(lake.spark, lake.lake, FilesSource(lake.bus.folder / "nowhere"))
+    with pytest.raises(LakeError, match=r"there is no folder .*nowhere to read files from; name another with --file-dir"):
         job.run_once()
 
 

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from tardis_machine.lakehouse.bronze import LOST
 from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.streams import Counts
-from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE, Lake
+from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE
 from tests.spark.lake_under_test import assert_left_is_what_comes_later, watched_streams
 from tests.spark.source_under_test import BUSES, SHARED, SourceUnderTest, digests
 
@@ -33,7 +34,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SourceUnd
 
 
 def job(spark: SparkSession, lake: Lake, source: SourceUnderTest, **options: Any) -> Ingest:
-    return Ingest(spark, lake, source.name, source.settings, until="bronze", **options)
+    return Ingest(spark, lake, source.source, until="bronze", **options)
 
 
 def check_bronze(spark: SparkSession, lake: Lake, values: list[bytes]) -> None:

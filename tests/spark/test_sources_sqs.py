@@ -1,4 +1,4 @@
-"""The receiver of SQS: what it lands, and when it deletes; against ElasticMQ and without Spark."""
+"""The receiver of SQS: what it writes, and when it deletes; against ElasticMQ and without Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tardis_machine.errors import LakeError
-from tardis_machine.lakehouse.sources.sqs import Receiver, to_columns
+from tardis_machine.lakehouse.sources.sqs import SqsOptions, SqsReceiver, to_columns
 from tests.contract.buses.sqs import SqsUnderTest
 from tests.servers.elasticmq import ElasticMqServer
 from tests.spark.source_under_test import SourceUnderTest, digests
@@ -27,11 +27,11 @@ def source(tmp_path: Path, elasticmq: ElasticMqServer) -> Iterator[SourceUnderTe
         yield source
 
 
-def receiver(source: SourceUnderTest, folder: Path) -> Receiver:
-    return Receiver(source.settings.for_bus("sqs"), folder)
+def receiver(source: SourceUnderTest, folder: Path) -> SqsReceiver:
+    return SqsReceiver(SqsOptions.from_settings(source.settings, "sqs"), folder)
 
 
-def landed(folder: Path) -> list[bytes]:
+def received(folder: Path) -> list[bytes]:
     return [value for file in folder.glob("part-*.parquet") for value in pq.read_table(file).column("value").to_pylist()]
 
 
@@ -53,12 +53,12 @@ def take_and_forget(source: SourceUnderTest, count: int, hidden_s: int) -> int:
     return len(ask(source, "ReceiveMessage", MaxNumberOfMessages=count, VisibilityTimeout=hidden_s)["Messages"])
 
 
-def test_a_queue_is_landed_whole_and_then_emptied(source: SourceUnderTest, tmp_path: Path) -> None:
+def test_a_queue_is_received_whole_and_then_emptied(source: SourceUnderTest, tmp_path: Path) -> None:
     source.publish(25)
     source.leave()
     threading.Timer(1.0, source.come_back).start()
     assert receiver(source, tmp_path / "landing").drain() == 25
-    assert digests(landed(tmp_path / "landing")) == digests(source.values)
+    assert digests(received(tmp_path / "landing")) == digests(source.values)
     assert left_in_queue(source) == 0
     row = pq.read_table(next((tmp_path / "landing").glob("part-*"))).to_pylist()[0]
     assert dict(row["headers"])["payloadCase"] == "trade"
@@ -73,20 +73,20 @@ def test_what_a_call_took_whose_answer_never_came_is_waited_for(
     source.publish(5)
     assert take_and_forget(source, 3, hidden_s=6) == 3
     assert receiver(source, tmp_path / "landing").drain() == 5
-    assert digests(landed(tmp_path / "landing")) == digests(source.values)
+    assert digests(received(tmp_path / "landing")) == digests(source.values)
     assert left_in_queue(source) == 0
 
 
 def test_messages_that_come_again_just_before_they_are_counted_are_not_left(
     source: SourceUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = Receiver._count
+    count = SqsReceiver._count
 
-    async def count_late(self: Receiver, queue: str) -> int:
+    async def count_late(self: SqsReceiver, queue: str) -> int:
         await asyncio.sleep(max(0.0, visible_at - time.monotonic()))
         return await count(self, queue)
 
-    monkeypatch.setattr(Receiver, "_count", count_late)
+    monkeypatch.setattr(SqsReceiver, "_count", count_late)
     source.publish(5)
     assert take_and_forget(source, 3, hidden_s=10) == 3
     visible_at = time.monotonic() + 11
@@ -106,7 +106,9 @@ def test_messages_that_another_receiver_keeps_are_not_waited_for_for_ever(
 def test_nothing_is_deleted_that_is_not_on_disk(source: SourceUnderTest, tmp_path: Path) -> None:
     source.publish(3)
     (tmp_path / "landing").write_text("no folder")
-    with pytest.raises(LakeError, match=r"--landing-dir: files can't be written to .*landing: File exists"):
+    with pytest.raises(
+        LakeError, match=r"messages of SQS can't be written to .*landing: File exists; name another folder with --landing-dir"
+    ):
         receiver(source, tmp_path / "landing").drain()
     assert left_in_queue(source) == 3
 
@@ -118,7 +120,7 @@ def test_a_running_receiver_takes_what_comes_and_ends_with_its_context(source: S
         while left_in_queue(source) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert running.failure is None
-    assert digests(landed(tmp_path / "landing")) == digests(source.values)
+    assert digests(received(tmp_path / "landing")) == digests(source.values)
     assert not [thread for thread in threading.enumerate() if thread.name == "sqs-receiver"]
 
 

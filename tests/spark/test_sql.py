@@ -25,7 +25,7 @@ def ask(lake: LakeUnderTest, query: str, form: str = "table", **options: Any) ->
 
 
 def test_answers_in_every_form(lake: LakeUnderTest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(LakeError, match=r"--lake: there is no lake in .*; 'lake ingest' makes one"):
+    with pytest.raises(LakeError, match=r"there is no lake in .*; choose another with --lake, or make one with 'lake ingest'"):
         ask(lake, "select 1")
     lake.bus.write("a", encode(trades(6)))
     lake.ingest()
@@ -44,7 +44,7 @@ def test_answers_in_every_form(lake: LakeUnderTest, tmp_path: Path, capsys: pyte
 
     ask(lake, query, "parquet", output=tmp_path / "answer.parquet")
     assert pq.read_table(tmp_path / "answer.parquet").column("side").to_pylist() == ["buy", "sell", "unknown"]
-    with pytest.raises(LakeError, match="--format parquet: needs --output"):
+    with pytest.raises(LakeError, match="--format parquet needs a file to write; name it with --output"):
         ask(lake, query, "parquet")
 
     ask(lake, "select local_ts, price, amount from silver.trades", chart=tmp_path / "prices.png")
@@ -54,7 +54,7 @@ def test_answers_in_every_form(lake: LakeUnderTest, tmp_path: Path, capsys: pyte
     for flag, file in (("output", nowhere / "answer.csv"), ("chart", nowhere / "prices.png")):
         with pytest.raises(LakeError, match=rf"--{flag}: there is no folder {nowhere} to write {file.name} to"):
             ask(lake, query, **{flag: file})
-    with pytest.raises(LakeError, match=rf"--output: {tmp_path} can't be written: Is a directory"):
+    with pytest.raises(LakeError, match=rf"{tmp_path} can't be written: Is a directory; name another file with --output"):
         ask(lake, query, "csv", output=tmp_path)
     for flag in ({}, {"chart": tmp_path / "none.png"}):
         with pytest.raises(LakeError, match=r"The query failed: .*is not true"):

@@ -8,7 +8,8 @@ import pytest
 
 from tardis_machine.errors import LakeError
 from tardis_machine.lakehouse import tables
-from tardis_machine.lakehouse.tables import QUARANTINE, check_table, prepare_table
+from tardis_machine.lakehouse.lake import check_table, prepare_table
+from tardis_machine.lakehouse.tables import QUARANTINE
 from tests.spark.lake_under_test import LakeUnderTest
 
 pytestmark = pytest.mark.timeout(300)
@@ -26,17 +27,17 @@ def test_a_table_grows_by_new_columns_and_refuses_any_other_change(lake: LakeUnd
     prepare_table(spark, place, wider)
     assert lake.rows(wider) == [("a", 1, None)]
 
-    with pytest.raises(LakeError, match=r"bronze.quarantine in .* has columns that this program does not know: more"):
+    with pytest.raises(LakeError, match=r"bronze.quarantine in .* has columns that this release does not know: more"):
         prepare_table(spark, place, first)
-    with pytest.raises(LakeError, match=r"column n is of type int, not bigint"):
+    with pytest.raises(LakeError, match=r"the column n of type int, not bigint"):
         prepare_table(spark, place, replace(wider, columns={**wider.columns, "n": "BIGINT"}))
 
 
 def test_a_table_of_a_later_version_or_of_another_program_is_refused(lake: LakeUnderTest) -> None:
     spark, place = lake.spark, lake.lake
     prepare_table(spark, place, replace(QUARANTINE, version=2))
-    with pytest.raises(LakeError, match=r"is of version 2, and this program knows it up to version 1: use a later release"):
+    with pytest.raises(LakeError, match=r"is of version 2, and this release knows versions up to 1; use a later release"):
         lake.ingest()
     spark.sql(f"ALTER TABLE delta.`{place.path(QUARANTINE)}` UNSET TBLPROPERTIES ('{tables.VERSION_PROPERTY}')")
-    with pytest.raises(LakeError, match=r"holds a table that is not of this program"):
+    with pytest.raises(LakeError, match=r"holds a table of another program"):
         check_table(spark, place, QUARANTINE)

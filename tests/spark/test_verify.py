@@ -15,8 +15,9 @@ from tardis_machine.bronze.splitting import split_event
 from tardis_machine.errors import LakeError
 from tardis_machine.eventbus.ledger import Ledger, to_session_end
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
+from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.silver.trades import TRADES
-from tardis_machine.lakehouse.tables import EVENTS, Lake
+from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.lakehouse.verify import Missing, verify, write_outcome
 from tardis_machine.messages import BookChange, BookLevel, Message, to_timestamp
 from tests.spark.lake_under_test import START_US, LakeUnderTest, trades
@@ -157,5 +158,5 @@ def test_what_is_whole_is_said_to_be_and_what_is_taken_away_is_found(lake: LakeU
 
 
 def test_a_lake_without_anything_to_compare_is_named(lake: LakeUnderTest, tmp_path: Path) -> None:
-    with pytest.raises(LakeError, match=r"--lake: there is no bronze.events in .*nowhere"):
+    with pytest.raises(LakeError, match=r"there is no bronze.events in .*nowhere; choose another lake with --lake"):
         verify(lake.spark, Lake.at(tmp_path / "nowhere"))

@@ -36,17 +36,16 @@ from ..history.client import HistoryClient
 from ..messages import to_timestamp
 from ..pipeline.replay import NormalizedReplay, fetch_lines
 from ..pipeline.request import NormalizedRequest, parse_normalized_request
-from .backfill_progress import Progress, Watch
-from .commits import Commits
+from .appending import Appender
+from .backfill_progress import BackfillProgress, BackfillReporter
 from .gathering import Gathered
-from .landing import ToRows, land_rows
+from .lake import Lake, prepare_table
 from .spark_errors import sentence
-from .streams import rows_of
-from .tables import EVENTS, Lake, Table, prepare_table
+from .tables import EVENTS, Table
 from .tasks import cores, each_item, tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from ..settings import Settings
 
@@ -76,7 +75,7 @@ def plan_units(requests: Iterable[NormalizedRequest]) -> list[Unit]:
     units = []
     for request in requests:
         if not request.symbols:
-            raise OptionsError("symbols: got nothing, a backfill takes at least one symbol", "symbols")
+            raise OptionsError("a backfill needs at least one symbol; name some with --symbols", "symbols")
         start_us = request.from_us
         while start_us < request.to_us:
             end_us = min(start_us - start_us % DAY_US + DAY_US, request.to_us)
@@ -101,28 +100,30 @@ class Backfill:
     cache_dir: str | None
     """On each executor; None: the default of the machine."""
 
-    def run(self, report: Callable[[Progress], None] | None = None, is_stopped: Callable[[], bool] = lambda: False) -> Progress:
+    def run(
+        self, report: Callable[[BackfillProgress], None] | None = None, is_stopped: Callable[[], bool] = lambda: False
+    ) -> BackfillProgress:
         """Brings what is not there yet; stops between two commits when it is told to."""
         units = plan_units(self.requests)
         is_new = prepare_table(self.spark, self.lake, EVENTS)
         brought = set() if is_new else self._brought()
         left = [unit for unit in units if unit.session not in brought]
-        progress = Progress(len(units), len(units) - len(left), len(units) - len(left))
+        progress = BackfillProgress(len(units), len(units) - len(left), len(units) - len(left))
         size = cores(self.spark) * UNITS_PER_CORE
-        watch = Watch(self.spark, progress, report)
+        reporter = BackfillReporter(self.spark, progress, report)
         has_failed = threading.Event()
 
         def bring(wave: Sequence[Unit]) -> None:
             if has_failed.is_set() or is_stopped():
                 return
             try:
-                watch.add(len(wave), self._bring(wave))
+                reporter.add(len(wave), self._bring(wave))
             except BaseException:
                 has_failed.set()
                 raise
 
         # What is under way when one fails is still brought.
-        with watch, ThreadPoolExecutor(COMMITS_AT_ONCE, "backfill") as pool:
+        with reporter, ThreadPoolExecutor(COMMITS_AT_ONCE, "backfill") as pool:
             waves = [pool.submit(bring, left[start : start + size]) for start in range(0, len(left), size)]
         for wave in waves:
             wave.result()
@@ -134,30 +135,18 @@ class Backfill:
         return {row["session"] for row in ends.select("session").distinct().collect()}
 
     def _bring(self, units: Sequence[Unit]) -> int:
+        """Fetches units and appends their events, in one commit; how many rows."""
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
         fetch = partial(fetch_unit, api_url=self.api_url, api_key=self.api_key, cache_dir=self.cache_dir)
         to_rows = partial(each_item, units, fetch)
         try:
-            return self._append(tasks(self.spark, units), to_rows)
+            appended = Appender(self.lake).append(tasks(self.spark, units), to_rows, [EVENTS])
         except (PySparkException, Py4JJavaError) as error:
-            raise LakeError(f"The backfill stopped: {sentence(error)}") from error
-
-    def _append(self, units: DataFrame, to_rows: ToRows) -> int:
-        """In one commit; how many rows."""
-        path, commits = self.lake.path(EVENTS), Commits(self.lake)
-        if self.lake.is_local and commits.is_plain(EVENTS):
-            files = land_rows(units, to_rows, {EVENTS.name: path})
-            commits.commit(EVENTS, files)
-            return sum(file.rows for file in files)
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F  # noqa: N812
-
-        seen = Observation()
-        rows = units.mapInArrow(partial(rows_of, to_rows, EVENTS.name), EVENTS.ddl).observe(seen, F.count(F.lit(1)).alias("rows"))
-        rows.write.format("delta").mode("append").save(path)
-        return int(seen.get["rows"])
+            raise LakeError(f"the backfill stopped: {sentence(error)}") from error
+        assert appended is not None
+        return appended[EVENTS.name].rows
 
 
 def fetch_unit(unit: Unit, *, api_url: str, api_key: str | None, cache_dir: str | None) -> Iterator[tuple[Table, pa.RecordBatch]]:

@@ -1,4 +1,4 @@
-"""How far a backfill is, and who is told.
+"""How far a backfill is, and how that is reported.
 
 Invariant: a unit is counted once, whether it is in the lake or on its way.
 """
@@ -17,13 +17,13 @@ from .tasks import tasks_done
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Progress", "Watch"]
+__all__ = ["BackfillProgress", "BackfillReporter"]
 
-_WATCH_S = 1.0
+_REPORT_EVERY_S = 1.0
 
 
 @dataclass
-class Progress:
+class BackfillProgress:
     """How far a backfill is."""
 
     total: int
@@ -55,10 +55,12 @@ class Progress:
         return " · ".join(parts)
 
 
-class Watch:
-    """Reports after each commit, and now and then which tasks have ended; a Connect server does not tell."""
+class BackfillReporter:
+    """Reports after each commit, and every second how many tasks have ended; a Connect server does not tell that."""
 
-    def __init__(self, spark: SparkSession, progress: Progress, report: Callable[[Progress], None] | None) -> None:
+    def __init__(
+        self, spark: SparkSession, progress: BackfillProgress, report: Callable[[BackfillProgress], None] | None
+    ) -> None:
         from pyspark.sql.utils import is_remote
 
         self._count_fetched: Callable[[], int] = (lambda: 0) if is_remote() else partial(tasks_done, spark)
@@ -84,13 +86,13 @@ class Watch:
         with self._lock:
             self._progress.done += units
             self._progress.rows += rows
-        self._tell()
+        self._report_now()
 
     def _run(self) -> None:
-        while not self._is_over.wait(_WATCH_S):
-            self._tell()
+        while not self._is_over.wait(_REPORT_EVERY_S):
+            self._report_now()
 
-    def _tell(self) -> None:
+    def _report_now(self) -> None:
         if self._report is not None:
             with self._lock:
                 # Spark knows a little later that a stage has ended.

@@ -7,16 +7,17 @@ as a row without a value, the news that records were gone before they could be r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..telemetry import get_logger
 from .envelope import decode_envelopes
-from .sources.records import ToRecords
+from .lake import Lake
+from .sources import ExpectedRows, SourceStream, ToRecords
 from .streams import BatchWriter, planned_offsets, split_refused
 from .tables import EVENTS, QUARANTINE, Table
 
@@ -28,25 +29,21 @@ __all__ = ["LOST", "BronzeWriter", "to_events"]
 LOST = "source"
 """The stage of a quarantine row that tells of records which were never seen."""
 
-ExpectedRows = Callable[[Mapping[str, Any], Mapping[str, Any]], int | None]
-
 _log = get_logger("lakehouse.bronze")
 
 
 class BronzeWriter(BatchWriter):
     """Appends batches of records, in the columns that every source has."""
 
-    def __init__(
-        self, *args: Any, bus: str, to_records: ToRecords, expected_rows: ExpectedRows | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, lake: Lake, stream: str, *, bus: str, source: SourceStream, identity: str, may_repeat: bool) -> None:
+        super().__init__(lake, stream, identity=identity, may_repeat=may_repeat)
         self.bus = bus
-        self._to_records = to_records
-        self._expected_rows = expected_rows
+        self._to_records = source.to_records
+        self._expected_rows = source.expected_rows
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Decodes the envelopes and appends."""
-        rows = self.append_rows(batch, partial(to_events, self.bus, self._to_records), [EVENTS], batch_id)
+        rows = self.append_batch(batch, partial(to_events, self.bus, self._to_records), [EVENTS], batch_id)
         if self._expected_rows is not None:
             self._report_loss(batch, batch_id, rows, self._expected_rows)
 
@@ -61,12 +58,9 @@ class BronzeWriter(BatchWriter):
         reason = f"{how_many} were gone before they could be read"
         _log.warning(reason, bus=self.bus, between=between)
         row = {"stage": LOST, "reason": reason, "bus": self.bus, "position": between}
-        self.append(
-            batch.sparkSession.createDataFrame([tuple(row.get(name) for name in QUARANTINE.columns)], QUARANTINE.ddl),
-            QUARANTINE,
-            f"{EVENTS.name}/{LOST}",
-            batch_id,
-        )
+        rows_of_loss = batch.sparkSession.createDataFrame([tuple(row.get(name) for name in QUARANTINE.columns)], QUARANTINE.ddl)
+        self.prepare(batch.sparkSession, QUARANTINE)
+        self.appender.append_rows(rows_of_loss, QUARANTINE, self.step(f"{EVENTS.name}/{LOST}", batch_id))
         self.counts.add(QUARANTINE.name, 1)
         self.counts.lost += max(lost or 1, 1)
 

@@ -76,7 +76,7 @@ def plan_panels(frame: pd.DataFrame) -> tuple[str, list[Panel]]:
     if not numbers:
         if {"start", "end"} <= {*frame.columns} and _is_instant(frame, "start") and _is_instant(frame, "end"):
             return "start", [Panel("spans", ["start", "end"])]
-        raise LakeError("--chart: the answer has no column of numbers to draw, nor a start and an end")
+        raise LakeError("the answer can't be drawn by --chart: it has no column of numbers, nor a start and an end")
     bars = [name for name in numbers if _QUANTITY.search(name)]
     lines = [Panel("lines", names) for names in _by_scale(frame, [name for name in numbers if name not in bars])]
     return time, [*lines, Panel("bars", bars)] if bars else lines
@@ -153,7 +153,7 @@ def _time_column(frame: pd.DataFrame) -> str:
     dates = [str(name) for name in frame.columns if isinstance(_first(frame, name), date)]
     for name in [*(name for name in frame.columns if _is_instant(frame, name)), *dates]:
         return str(name)
-    raise LakeError("--chart: the answer has no column of times or dates to draw over")
+    raise LakeError("the answer can't be drawn by --chart: it has no column of times or dates")
 
 
 def _is_instant(frame: pd.DataFrame, name: str) -> bool:

@@ -1,7 +1,7 @@
-"""Files that workers landed become part of a table: one commit to its log, by delta-rs.
+"""Files that workers wrote become part of a table: one commit to its log, by delta-rs.
 
-A commit names the stream and the batch that it is for, and the log refuses a second one, whoever makes it: Spark's writer and this one
-leave the same mark.
+A commit names the step that it is for: the stream, and the number of the batch. The log keeps the number, so a step that is in it is
+found out, whoever committed it; Spark's own writer leaves the same note.
 
 Invariant: a batch is in a table whole, once, or not at all.
 """
@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -21,8 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import LakeError
-from .landing import LandedFile
-from .tables import Lake, Table
+from .lake import Lake
+from .storage import DirectStorage
+from .table_files import WrittenFile
+from .tables import Table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -51,14 +52,15 @@ class TableFile(NamedTuple):
 
 
 class Commits:
-    """The logs of a lake's tables."""
+    """The logs of a lake's tables, in a storage that is reached without Spark."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, storage: DirectStorage) -> None:
         self._lake = lake
+        self.storage = storage
         self._tables: dict[str, DeltaTable] = {}
 
-    def commit(self, table: Table, files: Sequence[LandedFile], step: Step | None = None) -> bool:
-        """Adds files to a table; whether it did: those of a step that is in it already are removed instead."""
+    def commit(self, table: Table, files: Sequence[WrittenFile], step: Step | None = None) -> bool:
+        """Adds files to a table, and returns True; files of a step that is in it already are removed instead, and it returns False."""
         from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction, RemoveAction
 
@@ -84,7 +86,7 @@ class Commits:
         return found is not None and found >= step.version
 
     def is_plain(self, table: Table) -> bool:
-        """Whether the table is its files: a feature that was added to it later, as deletion vectors, is for Spark to keep."""
+        """Whether the table is nothing but its files. Spark has to keep one with later features, such as deletion vectors."""
         return int(self._log(table).protocol().min_reader_version) == _PLAIN_READER
 
     def files(
@@ -107,27 +109,26 @@ class Commits:
         return found
 
     def _log(self, table: Table) -> DeltaTable:
-        from deltalake import DeltaTable
-
         with self._named(table):
             if table.name in self._tables:
                 self._tables[table.name].update_incremental()
             else:
-                self._tables[table.name] = DeltaTable(self._lake.path(table))
+                self._tables[table.name] = self.storage.open_log(self._lake.path(table))
         return self._tables[table.name]
 
     @contextmanager
     def _named(self, table: Table) -> Iterator[None]:
-        """Errors of delta-rs, which come in colours and lines, as one sentence."""
+        """Turns errors of delta-rs, which come in colours and lines, into one sentence."""
         try:
             yield
         except Exception as error:
             text = " ".join(re.sub(r"\x1b\[\d+m|↳", "", str(error)).split())
             raise LakeError(f"The log of {table.name} in {self._lake.root} can't be used: {text}") from error
 
-    def _remove(self, table: Table, files: Sequence[LandedFile]) -> None:
+    def _remove(self, table: Table, files: Sequence[WrittenFile]) -> None:
         for file in files:
-            Path(self._lake.path(table), file.path).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                self.storage.filesystem.delete_file(f"{self._lake.path(table)}/{file.path}")
 
 
 _FOR_EVER = 1 << 62
@@ -139,7 +140,7 @@ def _to_us(instant: datetime | None, otherwise: int) -> int:
     return otherwise if instant is None else (instant - _EPOCH) // timedelta(microseconds=1)
 
 
-def _stats(file: LandedFile) -> str:
+def _stats(file: WrittenFile) -> str:
     # Readers count in milliseconds here, so a range is widened to whole ones.
     lowest = {name: _to_text(first // 1000) for name, (first, _) in file.ranges.items()}
     highest = {name: _to_text(-(-last // 1000)) for name, (_, last) in file.ranges.items()}

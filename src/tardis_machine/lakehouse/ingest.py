@@ -3,6 +3,8 @@
 Each layer is a stream that reads the tables of the one before it. So silver is a function of bronze alone, and gold of silver: each
 can be rebuilt, it does not care which bus or job brought the events, and each stream needs to be safe only for itself.
 The price is a second read of the values.
+
+Invariant: a stream that fails ends the job; what it was at is run again at the next start.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,12 +24,13 @@ from ..telemetry import get_logger
 from .bronze import BronzeWriter
 from .gold import parse_products
 from .gold.writer import GoldWriter, read_changes
+from .lake import Lake, check_table, prepare_table
 from .options import DEFAULT_GOLD
 from .silver.writer import SilverWriter, read_events
-from .sources import load_source
+from .sources import Feed, Source
 from .streams import BatchWriter, Counts, progress_of, start_stream, stream_error
-from .tables import EVENTS, QUARANTINE, Lake, all_tables, check_table, prepare_table
-from .unread import count_records, count_rows
+from .tables import EVENTS, QUARANTINE, all_tables
+from .unread import count_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,10 +71,7 @@ class Ingest:
 
     spark: SparkSession
     lake: Lake
-    source: str
-    """A name in `sources.SOURCES`."""
-    options: Any
-    """The settings of the command, or what has those that the source reads: `file_dir`, `for_bus(…)`."""
+    source: Source
     until: str = "silver"
     max_batch_bytes: int = DEFAULT_BATCH_BYTES
     gold: Sequence[str] = DEFAULT_GOLD
@@ -95,22 +95,17 @@ class Ingest:
             check_table(self.spark, self.lake, table)
         for table in (EVENTS, QUARANTINE):
             prepare_table(self.spark, self.lake, table)
-        source = load_source(self.source)
-        feed = source.feed(self.options, once=trigger_s is None) if hasattr(source, "feed") else nullcontext()
-        with feed as fed:
-            return _run_streams(self._streams(source), trigger_s, report, stop, fed)
+        with self.source.feed(once=trigger_s is None) as feed:
+            return _run_streams(self._streams(), trigger_s, report, stop, feed)
 
-    def _streams(self, source: Any) -> Iterable[PlannedStream]:
-        name = f"bronze-{self.source}-{xxh3_64_hexdigest(source.identity(self.options).encode())[:8]}"
-        rows, to_records = source.read_stream(self.spark, self.options, self.max_batch_bytes)
-        expected_rows = getattr(source, "expected_rows", None)
-        writer = partial(BronzeWriter, bus=self.source, to_records=to_records, expected_rows=expected_rows)
-        count_left = partial(count_records, expected_rows) if expected_rows is not None else self._count_files(source, name)
-        yield PlannedStream(name, partial(start_stream, rows, self.lake, name, writer), count_left)
+    def _streams(self) -> Iterable[PlannedStream]:
+        source = self.source
+        name = f"bronze-{source.name}-{xxh3_64_hexdigest(source.identity().encode())[:8]}"
+        stream = source.read_stream(self.spark, self.max_batch_bytes)
+        writer = partial(BronzeWriter, bus=source.name, source=stream)
+        count_left = partial(source.count_left, self.lake.storage, progress_of(self.lake, name))
+        yield PlannedStream(name, partial(start_stream, stream.rows, self.lake, name, writer), count_left)
         yield from _later_streams(self.spark, self.lake, self.until, self.gold, self.max_batch_bytes)
-
-    def _count_files(self, source: Any, stream: str) -> CountLeft:
-        return lambda _: source.count_left(self.options, progress_of(self.lake, stream)) if self.lake.is_local else {}
 
 
 def refine(
@@ -136,22 +131,28 @@ def _later_streams(
     # Before silver runs: both make the tables that are missing.
     changes = None if chosen is None else read_changes(spark, lake, chosen, max_batch_bytes)
     events = read_events(spark, lake, max_batch_bytes)
-    yield PlannedStream("silver", partial(start_stream, events, lake, "silver", SilverWriter), partial(count_rows, "silver"))
+    yield PlannedStream(
+        "silver", partial(start_stream, events, lake, "silver", SilverWriter), partial(count_rows, "silver", lake.storage)
+    )
     if changes is None or chosen is None:
         return
     # A product that is new begins with the first row: each choice has a checkpoint of its own.
     name = f"gold-{xxh3_64_hexdigest(','.join(chosen.names).encode())[:8]}"
     start = partial(start_stream, changes, lake, name, partial(GoldWriter, chosen=chosen))
-    yield PlannedStream(name, start, partial(count_rows, "gold"))
+    yield PlannedStream(name, start, partial(count_rows, "gold", lake.storage))
 
 
 def _run_streams(
-    streams: Iterable[PlannedStream], trigger_s: float | None, report: Report | None, stop: threading.Event | None, fed: Any
+    streams: Iterable[PlannedStream],
+    trigger_s: float | None,
+    report: Report | None,
+    stop: threading.Event | None,
+    feed: Feed | None,
 ) -> list[Counts]:
     """Runs streams beside each other, or without a trigger one after the other, each to its end."""
     from pyspark.errors import PySparkException
 
-    running: list[Running] = []
+    running: list[RunningStream] = []
     stop = stop or threading.Event()
     try:
         for planned in streams:
@@ -161,18 +162,18 @@ def _run_streams(
                 query, writer = planned.start(trigger_s)
             except PySparkException as error:
                 raise stream_error(planned.name, error) from error
-            running.append(Running(planned.name, query, writer, planned.count_left))
+            running.append(RunningStream(planned.name, query, writer, planned.count_left))
             if trigger_s is None:
-                _wait(running, stop, report, fed)
+                _wait(running, stop, report, feed)
         if trigger_s is not None:
-            _wait(running, stop, report, fed)
+            _wait(running, stop, report, feed)
     finally:
         _stop(running)
-    _look_ahead(running, fed)
+    _look_ahead(running, feed)
     return [stream.writer.counts for stream in running]
 
 
-class Running(NamedTuple):
+class RunningStream(NamedTuple):
     """A stream that was started."""
 
     name: str
@@ -191,11 +192,11 @@ class Running(NamedTuple):
             return {}
 
 
-def _wait(running: list[Running], stop: threading.Event, report: Report | None, fed: Any) -> None:
+def _wait(running: list[RunningStream], stop: threading.Event, report: Report | None, feed: Feed | None) -> None:
     look_at = time.monotonic() + _LOOK_S
     while not stop.wait(_POLL_S):
-        if fed is not None and fed.failure is not None:
-            raise fed.failure
+        if feed is not None and feed.failure is not None:
+            raise feed.failure
         for stream in running:
             failure = stream.query.exception()
             if failure is not None:
@@ -203,21 +204,21 @@ def _wait(running: list[Running], stop: threading.Event, report: Report | None, 
                 raise stream_error(stream.name, stream.writer.failure or failure) from failure
         if report is not None:
             if time.monotonic() >= look_at:
-                look_at = time.monotonic() + max(_look_ahead(running, fed) / _LOOK_SHARE, _LOOK_S)
+                look_at = time.monotonic() + max(_look_ahead(running, feed) / _LOOK_SHARE, _LOOK_S)
             report([stream.writer.counts for stream in running])
         if not any(stream.query.isActive for stream in running):
             break
 
 
-def _look_ahead(running: list[Running], fed: Any) -> float:
+def _look_ahead(running: list[RunningStream], feed: Feed | None) -> float:
     """Counts what is left for each stream; how many seconds that took."""
     began = time.monotonic()
     for place, stream in enumerate(running):
-        stream.writer.counts.left = {**(fed.left if fed is not None and place == 0 else {}), **stream.look_ahead()}
+        stream.writer.counts.left = {**(feed.left if feed is not None and place == 0 else {}), **stream.look_ahead()}
     return time.monotonic() - began
 
 
-def _stop(running: list[Running]) -> None:
+def _stop(running: list[RunningStream]) -> None:
     """Lets the batches at hand end, but not for ever: what is cut off is run again at the next start."""
     deadline = time.monotonic() + _STOP_S
     batches = [stream.writer.batches for stream in running]

@@ -9,31 +9,32 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .lake import Lake
 from .session import start_session
-from .tables import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ..settings import Settings
+
 __all__ = ["ingest"]
 
 
-def ingest(settings: Any) -> int:
+def ingest(settings: Settings) -> int:
     """`lake ingest`: a bus to the lake, until it is told to stop or, with `once`, until it has read what is there."""
     from .ingest import Ingest
     from .progress import ProgressLine
-    from .sources import load_source
+    from .sources import create_source
 
-    load_source(settings.from_).identity(settings)
+    source = create_source(settings.from_, settings)
     lake = open_lake(settings)
     with stop_signal() as stop:
         job = Ingest(
             open_session(settings, long_running=True),
             lake,
-            settings.from_,
-            settings,
+            source,
             until=settings.until,
             max_batch_bytes=settings.lake_batch_bytes,
             gold=settings.gold,
@@ -44,18 +45,18 @@ def ingest(settings: Any) -> int:
     return 0
 
 
-def open_lake(settings: Any) -> Lake:
+def open_lake(settings: Settings) -> Lake:
     """The lake that is to be filled; what can't be done is found out before Spark takes its seconds to start."""
     from .gold import parse_products
 
     if settings.until == "gold":
         parse_products(settings.gold)
     lake = Lake.at(settings.lake)
-    lake.make_room()
+    lake.create()
     return lake
 
 
-def open_session(settings: Any, *, long_running: bool = False) -> SparkSession:
+def open_session(settings: Settings, *, long_running: bool = False) -> SparkSession:
     """The session that the settings ask for."""
     return start_session(
         master=settings.master,

@@ -12,14 +12,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import LakeError
 from .answers import write_table
-from .tables import Lake, Table, all_tables, check_table
+from .lake import Lake, check_table
+from .tables import Table, all_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ..settings import Settings
 
 __all__ = ["Optimized", "optimize", "run"]
 
@@ -42,7 +45,7 @@ class Optimized:
     bytes_after: int
 
 
-def run(settings: Any) -> int:
+def run(settings: Settings) -> int:
     """`lake optimize`: all tables, one after the other."""
     from .jobs import open_session
 
@@ -58,7 +61,9 @@ def optimize(spark: SparkSession, lake: Lake, *, retain_s: float, z_order: bool 
     """Joins the files of each table and removes old ones."""
     present = [table for table in all_tables() if check_table(spark, lake, table)]
     if not present:
-        raise LakeError(f"--lake: there are no tables in {lake.root}; 'lake ingest' makes them")
+        raise LakeError(
+            f"there are no tables in {lake.root}; choose another lake with --lake, or fill this one with 'lake ingest'"
+        )
     for table in present:
         yield _optimize(spark, lake, table, retain_s, z_order=z_order)
 

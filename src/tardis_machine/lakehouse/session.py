@@ -130,7 +130,7 @@ def _find_server(remote: str) -> str:
     host, port = place.hostname or "", place.port or _CONNECT_PORT
     problem = _unreachable(host, port)
     if problem is not None:
-        raise LakeError(f"--remote: no Spark Connect server answers at {host}:{port}: {problem}")
+        raise LakeError(f"no Spark Connect server answers at {host}:{port}: {problem}; start it, or name another with --remote")
     return f"sc://{host}:{port}"
 
 
@@ -143,7 +143,7 @@ def _find_master(master: str) -> None:
         if problem is None:
             return
         problems.append(f"{address}: {problem}")
-    raise LakeError(f"--master: no Spark master answers at {'; '.join(problems)}")
+    raise LakeError(f"no Spark master answers at {' or at '.join(problems)}; start one, or name another with --master")
 
 
 def _unreachable(host: str, port: int) -> OSError | None:

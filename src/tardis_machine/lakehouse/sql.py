@@ -16,11 +16,14 @@ from weakref import WeakKeyDictionary
 from ..errors import LakeError
 from .answers import write_csv, write_json, write_table
 from .jobs import open_session
+from .lake import Lake, check_table
 from .spark_errors import sentence
-from .tables import Lake, all_tables, check_table
+from .tables import all_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ..settings import Settings
 
 __all__ = ["query", "register_tables", "run"]
 
@@ -31,14 +34,16 @@ _WRITERS: Mapping[str, Callable[[Sequence[str], Iterable[Sequence[Any]], TextIO]
 }
 
 
-def run(settings: Any) -> int:
+def run(settings: Settings) -> int:
     """`lake sql`: asks, and writes the answer."""
     if settings.format == "parquet" and settings.output is None:
-        raise LakeError("--format parquet: needs --output, the file to write")
+        raise LakeError("--format parquet needs a file to write; name it with --output")
     for flag, file in (("--output", settings.output), ("--chart", settings.chart)):
         # Before Spark takes its time to find an answer that has nowhere to go.
         if file is not None and not Path(file).parent.is_dir():
-            raise LakeError(f"{flag}: there is no folder {Path(file).parent} to write {Path(file).name} to")
+            raise LakeError(
+                f"there is no folder {Path(file).parent} to write {Path(file).name} to; name another file with {flag}"
+            )
     lake = Lake.at(settings.lake)
     lake.check_exists()
     spark = open_session(settings)
@@ -64,12 +69,12 @@ def _one_sentence(flag: str, file: Path | None) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raise LakeError(f"The query failed: {sentence(error)}") from None
+        raise LakeError(f"the query failed: {sentence(error)}") from None
     except OSError as error:
         if file is None:
             # Who read standard output does not any more.
             raise
-        raise LakeError(f"{flag}: {file} can't be written: {error.strerror or error}") from None
+        raise LakeError(f"{file} can't be written: {error.strerror or error}; name another file with {flag}") from None
 
 
 def query(spark: SparkSession, lake: Lake, text: str) -> DataFrame:
@@ -80,7 +85,7 @@ def query(spark: SparkSession, lake: Lake, text: str) -> DataFrame:
     try:
         return spark.sql(text)
     except PySparkException as error:
-        raise LakeError(f"The query can't be run: {sentence(error)}") from None
+        raise LakeError(f"the query can't be run: {sentence(error)}") from None
 
 
 def write_answer(answer: DataFrame, form: str, output: Path | None) -> None:
@@ -108,7 +113,9 @@ def register_tables(spark: SparkSession, lake: Lake) -> None:
     new = [table for table in all_tables() if table.name not in known]
     present = {table.name for table in new if check_table(spark, lake, table)}
     if not known | present:
-        raise LakeError(f"--lake: there are no tables in {lake.root}; 'lake ingest' makes them")
+        raise LakeError(
+            f"there are no tables in {lake.root}; choose another lake with --lake, or fill this one with 'lake ingest'"
+        )
     for layer in {table.name.partition(".")[0] for table in new}:
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION '{_quoted(f'{lake.root}/{layer}')}'")
     for table in new:

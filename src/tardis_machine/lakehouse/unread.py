@@ -12,11 +12,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+
+from .storage import DirectStorage, Storage
 
 __all__ = ["count_files", "count_records", "count_rows"]
 
@@ -30,61 +31,71 @@ def count_records(
     return {} if records is None else {"records": max(records, 0)}
 
 
-def count_files(files: Iterable[Path], progress: str) -> Mapping[str, int]:
-    """Those that no batch was planned with; `progress` is where Spark writes that down."""
-    planned = {*_planned_files(Path(progress, "sources", "0"))}
-    return {"files": sum(file.name not in planned for file in files)}
+def count_files(files: Iterable[str], checkpoints: Storage, progress: str) -> Mapping[str, int]:
+    """Those that no batch was planned with; `progress` is where in `checkpoints` Spark writes that down."""
+    direct = checkpoints.direct
+    if direct is None:
+        return {}
+    planned = {*_planned_files(direct, f"{progress}/sources/0")}
+    return {"files": sum(_name(file) not in planned for file in files)}
 
 
-def _planned_files(log: Path) -> Iterator[str]:
+def _planned_files(storage: DirectStorage, log: str) -> Iterator[str]:
     """Their names. Spark writes a file for each batch, and now and then one that holds all before it."""
-    batches = {int(entry.stem): entry for entry in log.glob("[0-9]*") if entry.suffix in ("", ".compact")}
-    joined = max((batch for batch, entry in batches.items() if entry.suffix), default=-1)
+    entries = [re.fullmatch(r"(\d+)(\.compact)?", _name(path)) for path in storage.list_files(log, "[0-9]*")]
+    batches = {int(entry[1]): entry for entry in entries if entry is not None}
+    joined = max((batch for batch, entry in batches.items() if entry[2]), default=-1)
     for batch, entry in batches.items():
         if batch >= joined:
             # The first line is the version of the format.
-            yield from (unquote(json.loads(line)["path"]).rpartition("/")[2] for line in entry.read_text().splitlines()[1:])
+            lines = storage.read_file(f"{log}/{entry[0]}").splitlines()[1:]
+            yield from (_name(unquote(json.loads(line)["path"])) for line in lines)
 
 
-def count_rows(layer: str, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
-    """Those that Delta tables in folders have behind where a batch ended."""
-    counts = [_rows_behind(source) for source in sources]
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def count_rows(layer: str, lake: Storage, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+    """Those that Delta tables of a lake have behind where a batch ended."""
+    direct = lake.direct
+    counts = [None if direct is None else _rows_behind(direct, source) for source in sources]
     return {} if None in counts else {f"rows for {layer}": sum(count or 0 for count in counts)}
 
 
-def _rows_behind(source: Mapping[str, Any]) -> int | None:
-    table = re.fullmatch(r"DeltaSource\[file:(.*)\]", source["description"])
+def _rows_behind(storage: DirectStorage, source: Mapping[str, Any]) -> int | None:
+    described = re.fullmatch(r"DeltaSource\[(.*)\]", source["description"])
     offset = source["endOffset"]
-    if table is None or not offset:
+    if described is None or not offset:
         return None
+    table = storage.to_path(described[1])
     version, index, rows = offset["reservoirVersion"], offset["index"], 0
     if offset["isStartingVersion"]:
-        rows = sum(_rows_of_snapshot(table[1], version)[index + 1 :])
+        rows = sum(_rows_of_snapshot(storage, table, version)[index + 1 :])
         version, index = version + 1, -1
-    log = Path(table[1], "_delta_log")
-    commits = sorted(number for number in (int(entry.stem) for entry in log.glob("[0-9]*[0-9].json")) if number >= version)
+    log = f"{table}/_delta_log"
+    numbers = (int(_name(entry).removesuffix(".json")) for entry in storage.list_files(log, "[0-9]*[0-9].json"))
+    commits = sorted(number for number in numbers if number >= version)
     if commits and commits[0] > version:
         # Old parts of a log are removed.
         return None
     for number in commits:
-        rows += sum(_rows_of_commit(log / f"{number:020}.json")[index + 1 :])
+        rows += sum(_rows_of_commit(storage.read_file(f"{log}/{number:020}.json"))[index + 1 :])
         index = -1
     return rows
 
 
 @lru_cache(maxsize=32)
-def _rows_of_snapshot(table: str, version: int) -> list[int]:
+def _rows_of_snapshot(storage: DirectStorage, table: str, version: int) -> list[int]:
     """By file, in the order in which a stream reads a table that was there before it."""
-    from deltalake import DeltaTable
-
-    files = pa.table(DeltaTable(table, version=version).get_add_actions(flatten=True))
+    files = pa.table(storage.open_log(table, version).get_add_actions(flatten=True))
     ordered = files.sort_by([("modification_time", "ascending"), ("path", "ascending")])
     return [rows or 0 for rows in ordered.column("num_records").to_pylist()]
 
 
-def _rows_of_commit(commit: Path) -> list[int]:
+def _rows_of_commit(commit: str) -> list[int]:
     """By file, in the order in which a stream reads what was added later; commits that change or join rows are passed over."""
-    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    actions = [json.loads(line) for line in commit.splitlines()]
     changes = [action for action in actions if any(action.get(kind, {}).get("dataChange") for kind in ("add", "remove"))]
     if any("remove" in action for action in changes):
         return []

@@ -26,14 +26,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ..errors import LakeError
 from .answers import to_plain, write_table
 from .decoding import REASON
+from .lake import Lake, check_table
 from .silver import SILVER_TABLES, SilverTable
 from .silver.control_events import CONTROL_EVENTS
 from .silver.writer import decode_payloads
 from .streams import with_decoded
-from .tables import EVENTS, QUARANTINE, Lake, check_table
+from .tables import EVENTS, QUARANTINE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from ..settings import Settings
 
 __all__ = ["Missing", "SessionState", "Verification", "run", "verify"]
 
@@ -95,7 +98,7 @@ class Verification:
         return not self.missing
 
 
-def run(settings: Any) -> int:
+def run(settings: Settings) -> int:
     """`lake verify`: 0 when nothing is missing."""
     from .jobs import open_session
 
@@ -109,14 +112,16 @@ def run(settings: Any) -> int:
 def verify(spark: SparkSession, lake: Lake) -> Verification:
     """Compares ledgers with bronze, and bronze with silver."""
     if not check_table(spark, lake, EVENTS):
-        raise LakeError(f"--lake: there is no {EVENTS.name} in {lake.root}; 'lake ingest' makes it")
+        raise LakeError(
+            f"there is no {EVENTS.name} in {lake.root}; choose another lake with --lake, or fill this one with 'lake ingest'"
+        )
     bronze = lake.read(spark, EVENTS)
     ends = _read_ends(bronze).persist()
     events = _read_events(bronze)
     found = _summed(events, *SERIES).persist()
     sessions = _read_sessions(ends, found)
     if not sessions:
-        raise LakeError(f"--lake: no event in {lake.root} belongs to a session, so there is nothing to compare it with")
+        raise LakeError(f"no event in {lake.root} belongs to a session, so there is nothing to compare it with")
     missing = _missing_in_bronze(ends, events, found)
     present = [silver for silver in SILVER_TABLES if check_table(spark, lake, silver.table)]
     if present:

@@ -28,7 +28,7 @@ def test_a_unit_is_a_symbol_and_a_day() -> None:
         )
         for symbol in ("A", "B")
     ]
-    with pytest.raises(OptionsError, match="symbols: got nothing, a backfill takes at least one symbol"):
+    with pytest.raises(OptionsError, match="a backfill needs at least one symbol; name some with --symbols"):
         plan_units([parse_normalized_request({**asked, "symbols": []})])
 
 

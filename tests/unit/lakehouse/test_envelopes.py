@@ -21,8 +21,9 @@ from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as
 from tardis_machine.lakehouse import envelope
 from tardis_machine.lakehouse.bronze import to_events
 from tardis_machine.lakehouse.decoding import PAYLOAD_CASES, REASON, decode_each
-from tardis_machine.lakehouse.landing import land, landed_files
-from tardis_machine.lakehouse.sources import records
+from tardis_machine.lakehouse.sources import contract, records
+from tardis_machine.lakehouse.storage import Folder
+from tardis_machine.lakehouse.table_files import read_reports, write_task
 from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE
 from tardis_machine.messages import Message, to_timestamp
 from tests.strategies import MESSAGES_BY_TYPE, messages
@@ -301,8 +302,9 @@ def test_batches_of_both_readers_lie_in_one_file(tmp_path: Path) -> None:
 
     folders = {table.name: str(tmp_path / table.name) for table in (EVENTS, QUARANTINE)}
     batches = [to_batch([plain] * 3), to_batch([plain, NOTHING, odd]), to_batch([plain]), to_batch([end])]
-    to_rows = partial(to_events, "file", records.as_they_are)
-    files = landed_files(report for batch in land(to_rows, folders, batches) for report in batch.to_pylist())
+    to_rows = partial(to_events, "file", contract.as_they_are)
+    task = write_task(to_rows, Folder(str(tmp_path)), folders, batches)
+    files = read_reports(report for batch in task for report in batch.to_pylist())
     tables = [pq.read_table(Path(folders[file.table], file.path), partitioning=None) for file in files]
     assert [(file.table, file.partition.get("exchange")) for file in files] == [
         (EVENTS.name, "bitmex"),

@@ -21,5 +21,5 @@ def test_products_of_any_interval_and_depth() -> None:
 
 @pytest.mark.parametrize("name", ["bars", "bars_1y", "bars_0s", "book_state_1s", "book_state_0_1s", "candles_1m", ""])
 def test_what_is_no_product_is_refused(name: str) -> None:
-    with pytest.raises(OptionsError, match="--gold: "):
+    with pytest.raises(OptionsError, match=r"; --gold takes (names|intervals) such as "):
         parse_products([name])

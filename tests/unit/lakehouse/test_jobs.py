@@ -11,7 +11,9 @@ import pytest
 from tardis_machine.errors import LakeError, OptionsError, TardisMachineError
 from tardis_machine.lakehouse import backfill, jobs
 from tardis_machine.lakehouse.ingest import Ingest
-from tardis_machine.lakehouse.tables import Lake
+from tardis_machine.lakehouse.lake import Lake
+from tardis_machine.lakehouse.sources.files import FilesSource
+from tardis_machine.settings import from_keywords
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +26,8 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(tmp_path: Path, **changes: Any) -> Any:
     asked = {"exchange": "bitmex", "symbols": ["XBTUSD"], "from_": "2020-02-01", "to": "2020-02-02", "data_types": ["trade"]}
-    lake = {"lake": str(tmp_path / "lake"), "until": "gold", "gold": ("bars_1m",), "file_dir": tmp_path}
+    lake: dict[str, Any] = {"lake": str(tmp_path / "lake"), "until": "gold", "gold": ("bars_1m",)}
+    lake["for_bus"] = from_keywords({"file": {"dir": tmp_path}}, {}).for_bus
     return SimpleNamespace(**{**asked, **lake, **changes})
 
 
@@ -32,9 +35,17 @@ def settings(tmp_path: Path, **changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("changes", "error", "reason"),
     [
-        ({"lake": "{}/file/lake"}, LakeError, r"--lake: no lake can be made in .*/file/lake: Not a directory"),
-        ({"gold": ("bars_1m", "bricks")}, OptionsError, r"--gold: there is no product 'bricks', only such as bars_1m, .*gaps"),
-        ({"gold": ("bars_1x",)}, OptionsError, r"--gold: got the interval '1x', takes such as"),
+        (
+            {"lake": "{}/file/lake"},
+            LakeError,
+            r"the lake can't be made in .*/file/lake: Not a directory; choose another folder with --lake",
+        ),
+        (
+            {"gold": ("bars_1m", "bricks")},
+            OptionsError,
+            r"there is no gold product 'bricks'; --gold takes names such as bars_1m, .*gaps",
+        ),
+        ({"gold": ("bars_1x",)}, OptionsError, r"'1x' is no interval of a gold product; --gold takes intervals such as"),
     ],
 )
 def test_it_names_the_flag(
@@ -49,5 +60,5 @@ def test_it_names_the_flag(
 
 def test_products_matter_only_where_gold_is_filled(tmp_path: Path) -> None:
     assert jobs.open_lake(settings(tmp_path, until="silver", gold=("bricks",))) == Lake.at(tmp_path / "lake")
-    with pytest.raises(OptionsError, match="--gold: there is no product 'bricks'"):
-        Ingest(None, Lake.at(tmp_path), "files", None, until="gold", gold=("bricks",))  # type: ignore[arg-type]
+    with pytest.raises(OptionsError, match="there is no gold product 'bricks'"):
+        Ingest(None, Lake.at(tmp_path), FilesSource(tmp_path), until="gold", gold=("bricks",))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tardis_machine.lakehouse import progress
-from tardis_machine.lakehouse.backfill_progress import Progress
+from tardis_machine.lakehouse.backfill_progress import BackfillProgress
 from tardis_machine.lakehouse.progress import ProgressLine, StatusLine
 from tardis_machine.lakehouse.streams import Counts
 
@@ -56,7 +56,7 @@ def test_a_terminal_is_redrawn_and_a_log_gets_a_line_now_and_then(monkeypatch: p
 
 
 def test_a_backfill_tells_what_it_fetched_before_it_is_committed() -> None:
-    done = Progress(total=12, done=4, skipped=2, fetched=2, rows=1000, started=time.monotonic() - 240)
+    done = BackfillProgress(total=12, done=4, skipped=2, fetched=2, rows=1000, started=time.monotonic() - 240)
     assert re.fullmatch(
         r"backfill \[█{12}·{12}\] 6 of 12 symbol days · 1,000 rows · \d rows/s · about 6 min left · 2 were there already",
         done.text,

@@ -10,7 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tardis_machine.lakehouse.storage import Folder, ObjectStore
 from tardis_machine.lakehouse.unread import count_files, count_records, count_rows
+
+LAKE = Folder("/lake")
 
 
 def plan(log: Path, name: str, *files: str) -> None:
@@ -21,17 +24,23 @@ def plan(log: Path, name: str, *files: str) -> None:
 
 
 def test_files_are_left_until_a_batch_is_planned_with_them(tmp_path: Path) -> None:
-    files = [Path("some where", name) for name in ("a b.parquet", "c.parquet", "d.parquet", "e.parquet")]
+    files = [f"some where/{name}" for name in ("a b.parquet", "c.parquet", "d.parquet", "e.parquet")]
     log = tmp_path / "sources" / "0"
-    assert count_files(files, str(tmp_path)) == {"files": 4}
+
+    def left() -> Any:
+        return count_files(files, Folder(str(tmp_path)), str(tmp_path))
+
+    assert left() == {"files": 4}
     plan(log, "0", "a%20b.parquet")
     plan(log, ".1.tmp", "e.parquet")
-    assert count_files(files, str(tmp_path)) == {"files": 3}
+    assert left() == {"files": 3}
     # What is joined holds all before it, which is then removed.
     plan(log, "9.compact", "a%20b.parquet", "c.parquet")
     plan(log, "10", "d.parquet", "long-gone.parquet")
     (log / "0").unlink()
-    assert count_files(files, str(tmp_path)) == {"files": 1}
+    assert left() == {"files": 1}
+    # Nobody looks into a checkpoint that only Spark reaches.
+    assert count_files(files, ObjectStore(tmp_path.as_uri()), tmp_path.as_uri()) == {}
 
 
 def test_records_are_left_up_to_the_newest_that_a_source_tells_of() -> None:
@@ -61,7 +70,7 @@ def table(tmp_path: Path) -> str:
 
 def behind(table: str, version: int, index: int, *, is_snapshot: bool = False) -> Any:
     offset = {"reservoirVersion": version, "index": index, "isStartingVersion": is_snapshot}
-    return count_rows("silver", [{"description": f"DeltaSource[file:{table}]", "endOffset": offset}])
+    return count_rows("silver", LAKE, [{"description": f"DeltaSource[file:{table}]", "endOffset": offset}])
 
 
 def test_rows_are_left_behind_a_place_in_a_tables_log(table: str) -> None:
@@ -84,8 +93,9 @@ def test_rows_are_left_behind_a_place_in_the_table_as_it_was_when_a_stream_began
 def test_nothing_is_told_of_what_can_not_be_known(table: str) -> None:
     begun = {"reservoirVersion": 0, "index": -1, "isStartingVersion": False}
     known = {"description": f"DeltaSource[file:{table}]", "endOffset": begun}
-    assert count_rows("gold", [known, {"description": "DeltaSource[s3a://b/t]", "endOffset": begun}]) == {}
-    assert count_rows("gold", [known, {**known, "endOffset": None}]) == {}
-    assert count_rows("gold", [known, known]) == {"rows for gold": 36}
+    assert count_rows("gold", LAKE, [known, {"description": "MemoryStream", "endOffset": begun}]) == {}
+    assert count_rows("gold", ObjectStore("s3a://b"), [{"description": "DeltaSource[s3a://b/t]", "endOffset": begun}]) == {}
+    assert count_rows("gold", LAKE, [known, {**known, "endOffset": None}]) == {}
+    assert count_rows("gold", LAKE, [known, known]) == {"rows for gold": 36}
     Path(table, "_delta_log", f"{0:020}.json").unlink()
-    assert count_rows("gold", [known]) == {}
+    assert count_rows("gold", LAKE, [known]) == {}

@@ -56,8 +56,9 @@ def land(walk: Walk, settings: Settings, events: int, teller: Teller) -> Landed:
     from ...lakehouse.chart import draw_chart
     from ...lakehouse.ingest import Ingest
     from ...lakehouse.jobs import open_session
+    from ...lakehouse.lake import Lake
+    from ...lakehouse.sources import create_source
     from ...lakehouse.sql import query
-    from ...lakehouse.tables import Lake
     from ...lakehouse.verify import verify
 
     began_s = teller.elapsed_s
@@ -75,7 +76,7 @@ def land(walk: Walk, settings: Settings, events: int, teller: Teller) -> Landed:
             words = ", ".join(f"{layer} {count:,}" for layer, count in rows.items())
             advance(rows.get("bronze", 0) + rows.get("silver", 0), words or "reading")
 
-        Ingest(spark, lake, walk.source, _source_options(walk), until="gold", gold=gold).run_once(report)
+        Ingest(spark, lake, create_source(walk.source, _source_options(walk)), until="gold", gold=gold).run_once(report)
     teller.say("lake", f"{walk.source} -> bronze -> silver -> gold in {teller.elapsed_s - landed_s:.1f} s: {lake.root}")
     with teller.bar("lake", None) as advance:
         advance(0, "comparing with what was published")
@@ -99,7 +100,6 @@ def _source_options(walk: Walk) -> Any:
     served = from_keywords({walk.bus: walk.bus_options}, {})
     return SimpleNamespace(
         for_bus=served.for_bus,
-        file_dir=walk.bus_options.get("dir"),
         landing_dir=walk.folder / "landing",
         lake=walk.folder / "lake",
     )

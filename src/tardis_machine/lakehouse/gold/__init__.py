@@ -20,7 +20,7 @@ from .gaps import GAPS, gaps
 from .liquidations import LIQUIDATIONS, liquidations
 from .markouts import MARKOUTS, markouts
 from .order_flow import ORDER_FLOW, order_flow
-from .product import Product
+from .product import GoldProduct
 from .rebuilding import TOP, Sampling
 from .top_of_book import TOP_OF_BOOK
 from .trades_with_quotes import TRADES_WITH_QUOTES, trades_with_quotes
@@ -47,14 +47,14 @@ SOURCES = ("trades", "book_changes", "derivative_tickers", "liquidations", "cont
 """The silver tables that gold is made of, and bronze.events."""
 BOOK_SOURCES = frozenset({"book_changes", "control_events"})
 
-_BY_INTERVAL: Mapping[str, Callable[[str], Product]] = {
+_BY_INTERVAL: Mapping[str, Callable[[str], GoldProduct]] = {
     "bars": bars,
     "order_flow": order_flow,
     "volatility": volatility,
     "funding": funding,
     "liquidations": liquidations,
 }
-_PLAIN: Mapping[str, Callable[[], Product]] = {
+_PLAIN: Mapping[str, Callable[[], GoldProduct]] = {
     "trades_with_quotes": trades_with_quotes,
     "markouts": markouts,
     "gaps": gaps,
@@ -66,7 +66,7 @@ _PLAIN: Mapping[str, Callable[[], Product]] = {
 class Chosen:
     """What is kept in gold."""
 
-    products: tuple[Product, ...]
+    products: tuple[GoldProduct, ...]
     book_states: tuple[Sampling, ...]
     has_tops: bool
 
@@ -101,7 +101,7 @@ class Chosen:
 
 def parse_products(names: Iterable[str]) -> Chosen:
     """The products of these names; raises OptionsError for one that is none. Those that need gold.top_of_book bring it along."""
-    products: dict[str, Product] = {}
+    products: dict[str, GoldProduct] = {}
     book_states: dict[str, Sampling] = {}
     has_tops = False
     for name in names:
@@ -116,6 +116,6 @@ def parse_products(names: Iterable[str]) -> Chosen:
             products[name] = _BY_INTERVAL[kind](interval)
         else:
             takes = ", ".join([*(f"{kind}_1m" for kind in _BY_INTERVAL), TOP, "book_state_10_1s", *_PLAIN])
-            raise OptionsError(f"--gold: there is no product {name!r}, only such as {takes}", "gold")
+            raise OptionsError(f"there is no gold product {name!r}; --gold takes names such as {takes}", "gold")
     has_tops = has_tops or any(TOP in product.reads for product in products.values())
     return Chosen(tuple(products.values()), tuple(book_states.values()), has_tops)

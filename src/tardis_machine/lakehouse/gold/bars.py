@@ -21,7 +21,7 @@ import pyarrow as pa
 from ..silver.control_events import CONTROL_EVENTS
 from ..silver.trades import TRADES
 from .intervals import interval_product, interval_table
-from .product import Product, Scope
+from .product import GoldProduct, Scope
 from .touched import WINDOWS
 from .windows import floor_to, later
 
@@ -44,7 +44,7 @@ BARS = interval_table(
 ORDER = "struct(ts, local_ts, sequence, event_id)"
 
 
-def bars(interval: str) -> Product:
+def bars(interval: str) -> GoldProduct:
     """Bars of an interval."""
     sources = frozenset({"trades", "control_events"})
     compute, reopened = partial(_compute, interval=interval), partial(_reopened, interval=interval)

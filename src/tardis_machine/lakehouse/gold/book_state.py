@@ -44,7 +44,9 @@ def parse_book_state(name: str) -> Sampling:
     """What `book_state_10_1s` asks for."""
     found = re.fullmatch(r"book_state_([1-9]\d{0,4})_(\w+)", name)
     if found is None:
-        raise OptionsError(f"--gold: got {name!r}, takes a depth and an interval: book_state_10_1s", "gold")
+        raise OptionsError(
+            f"the gold product {name!r} lacks a depth or an interval; --gold takes names such as book_state_10_1s", "gold"
+        )
     return Sampling(name, int(found[1]), interval_us(found[2]), found[2])
 
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from ..lake import Lake
 from ..silver.book_changes import BOOK_CHANGES
 from ..silver.control_events import CONTROL_EVENTS
-from ..tables import Lake, Table
+from ..tables import Table
 from ..tasks import cores
 from .rebuilding import BOOKS, CHANGE, DISCONNECT, KNOWN, REBUILT_DDL, Sampling, rebuild
 from .touched import PLACE, Place, Span, Touched
@@ -27,7 +28,7 @@ from .windows import to_instant
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BOOKS_TABLE", "Range", "Rebuilt", "rebuild_books"]
+__all__ = ["BOOKS_TABLE", "RebuildRange", "Rebuilt", "rebuild_books"]
 
 _TASKS_PER_CORE = 4
 _LEVELS = "ARRAY<STRUCT<price: DECIMAL(38, 18), amount: DECIMAL(38, 18)>>"
@@ -57,7 +58,7 @@ BOOKS_TABLE = Table(
 )
 
 
-class Range(NamedTuple):
+class RebuildRange(NamedTuple):
     """What is rebuilt of one symbol."""
 
     exchange: str
@@ -70,9 +71,9 @@ class Range(NamedTuple):
     """When the last change was in the book to begin with; None: there is none."""
 
     @staticmethod
-    def to_frame(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+    def to_frame(spark: SparkSession, ranges: Sequence[RebuildRange]) -> DataFrame:
         """exchange, symbol, and as instants emit_from, until and known_ts."""
-        columns = pa.table(dict(zip(Range._fields, zip(*ranges, strict=True), strict=True)), schema=_RANGE)
+        columns = pa.table(dict(zip(RebuildRange._fields, zip(*ranges, strict=True), strict=True)), schema=_RANGE)
         return spark.createDataFrame(columns, _RANGE_DDL).selectExpr(
             *PLACE,
             "timestamp_micros(emit_from_us) AS emit_from",
@@ -86,7 +87,7 @@ class Rebuilt(NamedTuple):
 
     rows: DataFrame
     """In the columns of `rebuilding.REBUILT`; not computed yet."""
-    ranges: Sequence[Range]
+    ranges: Sequence[RebuildRange]
 
 
 def rebuild_books(spark: SparkSession, lake: Lake, touched: Touched, samplings: Sequence[Sampling]) -> Rebuilt | None:
@@ -95,11 +96,13 @@ def rebuild_books(spark: SparkSession, lake: Lake, touched: Touched, samplings: 
     spans = _spans(touched, books)
     if not spans:
         return None
-    places = Range.to_frame(spark, [Range(*place, span.first_us, span.end_us, None) for place, span in spans.items()])
+    places = RebuildRange.to_frame(
+        spark, [RebuildRange(*place, span.first_us, span.end_us, None) for place, span in spans.items()]
+    )
     until = _find(_after(changes, places, spans))
     known = _find(_before(books, places, spans))
-    ranges = [Range(*place, span.first_us, until.get(place), known.get(place)) for place, span in spans.items()]
-    feed = _feed(Range.to_frame(spark, ranges), ranges, changes, books, lake.read(spark, CONTROL_EVENTS.table))
+    ranges = [RebuildRange(*place, span.first_us, until.get(place), known.get(place)) for place, span in spans.items()]
+    feed = _feed(RebuildRange.to_frame(spark, ranges), ranges, changes, books, lake.read(spark, CONTROL_EVENTS.table))
     # One symbol is one core's: the more tasks, the less do cores wait for the one that got the busiest ones.
     tasks = min(len(ranges), cores(spark) * _TASKS_PER_CORE)
     ordered = feed.repartition(tasks, *PLACE).sortWithinPartitions(*PLACE, "local_us", "kind", "sequence", "part", "level")
@@ -149,7 +152,9 @@ def _find(instants: DataFrame) -> dict[Place, int]:
     return dict(zip(places, found["at"].cast(pa.int64()).to_pylist(), strict=True))
 
 
-def _feed(limits: DataFrame, ranges: Sequence[Range], changes: DataFrame, books: DataFrame, control: DataFrame) -> DataFrame:
+def _feed(
+    limits: DataFrame, ranges: Sequence[RebuildRange], changes: DataFrame, books: DataFrame, control: DataFrame
+) -> DataFrame:
     """Books to begin with, changes and lost connections, each as `rebuild` takes it."""
     from pyspark.sql import functions as F  # noqa: N812
 

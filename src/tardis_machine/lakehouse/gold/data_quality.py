@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..silver import SILVER_TABLES
 from ..tables import EVENTS, QUARANTINE, Table
-from .product import Product, Scope
+from .product import GoldProduct, Scope
 from .top_of_book import TOP_OF_BOOK
 from .windows import HOUR_US, later
 
@@ -48,9 +48,9 @@ DATA_QUALITY = Table(
 )
 
 
-def data_quality() -> Product:
+def data_quality() -> GoldProduct:
     """The product."""
-    return Product(
+    return GoldProduct(
         name="data_quality",
         table=DATA_QUALITY,
         keys=_KEYS,

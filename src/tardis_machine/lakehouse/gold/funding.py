@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..silver.derivative_tickers import DERIVATIVE_TICKERS
 from .bars import ORDER
 from .intervals import interval_product, interval_table
-from .product import Product, Scope
+from .product import GoldProduct, Scope
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +39,7 @@ FUNDING = interval_table(
 _LAST = ("funding_rate", "predicted_funding_rate", "funding_ts", "mark_price", "index_price", "open_interest")
 
 
-def funding(interval: str) -> Product:
+def funding(interval: str) -> GoldProduct:
     """Funding of an interval."""
     return interval_product(FUNDING, interval, frozenset({"derivative_tickers"}), _compute)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..silver.control_events import CONTROL_EVENTS
 from ..tables import EVENTS, Table
-from .product import Product, Scope
+from .product import GoldProduct, Scope
 from .windows import HOUR_US, MINUTE_US, floor_to
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ GAPS = Table(
 )
 
 
-def gaps() -> Product:
+def gaps() -> GoldProduct:
     """The product."""
-    return Product(
+    return GoldProduct(
         name="gaps",
         table=GAPS,
         keys=("exchange", "symbol", "kind", "payload_case", "bus", "session", "start", "first_sequence"),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..tables import Table
-from .product import Product, Scope
+from .product import GoldProduct, Scope
 from .windows import interval_us, later
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def interval_product(
     compute: Callable[[Scope], DataFrame],
     further_keys: tuple[str, ...] = (),
     **further: Any,
-) -> Product:
+) -> GoldProduct:
     """The product at one interval; `compute` gives exchange, symbol, start and the table's own columns."""
     kind = table.name.removeprefix("gold.")
     own = [name for name in table.columns if name not in _HEAD]
@@ -56,7 +56,7 @@ def interval_product(
             *own,
         )
 
-    return Product(
+    return GoldProduct(
         name=f"{kind}_{interval}",
         table=table,
         keys=(*_KEYS, *further_keys),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..silver.liquidations import LIQUIDATIONS as FORCED_TRADES
 from .intervals import interval_product, interval_table
-from .product import Product, Scope
+from .product import GoldProduct, Scope
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,7 +27,7 @@ LIQUIDATIONS = interval_table(
 )
 
 
-def liquidations(interval: str) -> Product:
+def liquidations(interval: str) -> GoldProduct:
     """Liquidations of an interval."""
     return interval_product(LIQUIDATIONS, interval, frozenset({"liquidations"}), _compute, ("side",))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..silver.trades import TRADES
 from ..tables import Table
-from .product import Product, Scope
+from .product import GoldProduct, Scope
 from .quotes_at import MAX_AGE_US, quotes_at
 from .top_of_book import TOP_OF_BOOK
 from .windows import MINUTE_US, interval_us
@@ -42,9 +42,9 @@ MARKOUTS = Table(
 )
 
 
-def markouts() -> Product:
+def markouts() -> GoldProduct:
     """The product."""
-    return Product(
+    return GoldProduct(
         name="markouts",
         table=MARKOUTS,
         keys=("exchange", "event_id", "horizon"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..silver.trades import TRADES
 from .intervals import interval_product, interval_table
-from .product import Product, Scope
+from .product import GoldProduct, Scope
 from .top_of_book import TOP_OF_BOOK
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ ORDER_FLOW = interval_table(
 )
 
 
-def order_flow(interval: str) -> Product:
+def order_flow(interval: str) -> GoldProduct:
     """Order flow of an interval."""
     sources = frozenset({"trades", "top_of_book"})
     return interval_product(ORDER_FLOW, interval, sources, _compute, clock="local_s", may_vanish=True)

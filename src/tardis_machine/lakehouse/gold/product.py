@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..tables import Lake, Table
+from ..lake import Lake
+from ..tables import Table
 from .touched import Touched
 from .windows import CLOCK, MAX_SKEW_US, floor_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Product", "Scope", "time_of"]
+__all__ = ["GoldProduct", "Scope", "time_of"]
 
 
 def time_of(table: Table) -> str:
@@ -93,7 +94,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Product:
+class GoldProduct:
     """One product at one interval."""
 
     name: str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..silver.trades import TRADES
 from ..tables import Table
-from .product import Product, Scope
+from .product import GoldProduct, Scope
 from .quotes_at import MAX_AGE_US, quotes_at
 from .top_of_book import TOP_OF_BOOK
 from .windows import MINUTE_US
@@ -42,9 +42,9 @@ TRADES_WITH_QUOTES = Table(
 )
 
 
-def trades_with_quotes() -> Product:
+def trades_with_quotes() -> GoldProduct:
     """The product."""
-    return Product(
+    return GoldProduct(
         name="trades_with_quotes",
         table=TRADES_WITH_QUOTES,
         keys=("exchange", "event_id"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..silver.trades import TRADES
 from .bars import ORDER
 from .intervals import interval_product, interval_table
-from .product import Product, Scope
+from .product import GoldProduct, Scope
 from .windows import SECOND_US, floor_to
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ VOLATILITY = interval_table(
 )
 
 
-def volatility(interval: str) -> Product:
+def volatility(interval: str) -> GoldProduct:
     """Realized volatility of an interval."""
     return interval_product(VOLATILITY, interval, frozenset({"trades"}), _compute)
 

@@ -32,7 +32,9 @@ def interval_us(text: str) -> int:
     """The length of an interval in microseconds: `1s`, `5m`, `100ms`, `1d`."""
     found = re.fullmatch(r"([1-9]\d{0,5})(ms|s|m|h|d)", text)
     if found is None:
-        raise OptionsError(f"--gold: got the interval {text!r}, takes such as 100ms, 1s, 5m, 1h or 1d", "gold")
+        raise OptionsError(
+            f"{text!r} is no interval of a gold product; --gold takes intervals such as 100ms, 1s, 5m, 1h and 1d", "gold"
+        )
     return int(found[1]) * _UNITS_US[found[2]]
 
 

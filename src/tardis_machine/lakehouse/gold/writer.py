@@ -10,22 +10,21 @@ Invariant: a window's rows are those that its product computes from the rows of 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..landing import land_rows, write_files
+from ..lake import Lake, prepare_table
 from ..silver import SILVER_TABLES
 from ..streams import BatchWriter, read_table_stream
-from ..tables import EVENTS, Lake, Table, prepare_table
+from ..tables import EVENTS, Table
 from . import Chosen
 from .book_state import BOOK_STATE, book_state
-from .books import BOOKS_TABLE, Range, rebuild_books
-from .product import Product, Scope, time_of
+from .books import BOOKS_TABLE, RebuildRange, rebuild_books
+from .product import GoldProduct, Scope, time_of
 from .rebuilding import BOOKS, SECONDS, TOP
 from .settled import Settled, settle
 from .top_of_book import TOP_OF_BOOK, top_of_book
@@ -99,7 +98,7 @@ class GoldWriter(BatchWriter):
         if rebuilt is None:
             return None
         rows, since_us = settle(rebuilt.rows, has_levels=True), min(place.emit_from_us for place in rebuilt.ranges)
-        limits = Range.to_frame(spark, rebuilt.ranges)
+        limits = RebuildRange.to_frame(spark, rebuilt.ranges)
         if self._chosen.has_tops:
 
             def old_tops(table: DataFrame) -> DataFrame:
@@ -129,7 +128,7 @@ class GoldWriter(BatchWriter):
         rows.free()
         return seconds
 
-    def _write_product(self, spark: SparkSession, touched: Touched, product: Product) -> None:
+    def _write_product(self, spark: SparkSession, touched: Touched, product: GoldProduct) -> None:
         scope = Scope(spark, self.lake, product.windows(touched), product.interval_us, touched)
         if product.reopened is not None and (product.name in self._latest_us or product.table.name not in self._made):
             scope = replace(scope, windows=distinct(pa.concat_tables([scope.windows, product.reopened(scope)])))
@@ -172,7 +171,7 @@ class GoldWriter(BatchWriter):
         if span_us and may_replace:
             self._replace(source, span_us, table, only, keys)
         elif span_us:
-            self._append(source, table)
+            self.appender.append_rows(source.frame, table, held=source.table)
         self.counts.add(table.name, count)
         self._latest_us[product] = max(latest_us, span_us[1] if span_us else since_us)
         source.free()
@@ -197,18 +196,6 @@ class GoldWriter(BatchWriter):
             rows = rows.where(F.col(name).eqNullSafe(F.lit(value)))
         return rows
 
-    def _append(self, source: Settled, table: Table) -> None:
-        path = self.lake.path(table)
-        if not self.can_land(table):
-            source.frame.write.format("delta").mode("append").save(path)
-            return
-        to_rows, folders = partial(_rows_of, table), {table.name: path}
-        if source.table is None:
-            files = land_rows(source.frame, to_rows, folders)
-        else:
-            files = write_files(to_rows, folders, source.table.combine_chunks().to_batches())
-        self.commits.commit(table, files)
-
     def _replace(
         self, source: Settled, span_us: tuple[int, int], table: Table, only: Mapping[str, object], keys: Sequence[str]
     ) -> None:
@@ -230,11 +217,6 @@ class GoldWriter(BatchWriter):
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})"
         )
         spark.catalog.dropTempView(view)
-
-
-def _rows_of(table: Table, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Table, pa.RecordBatch]]:
-    """Rows that are as they are to be written."""
-    return ((table, rows) for rows in batches)
 
 
 def _in_ranges(rows: DataFrame, limits: DataFrame, condition: str) -> DataFrame:

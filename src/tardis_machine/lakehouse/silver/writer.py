@@ -1,26 +1,29 @@
 """bronze.events to the silver tables: typed, and each event once, however many sessions, buses and reruns brought it.
 
-Where workers reach the files of the tables, Spark only tells which files a batch has, and workers do the rest (`shares`). Elsewhere Spark
+Where workers reach the files of bronze, Spark only tells which files a batch has, and workers do the rest (`task`). Elsewhere Spark
 reads, compares and writes rows; whole rows are compared only where ids alone have shown that a part of them is repeated.
+
+Invariant: an event is in its table once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import pyarrow as pa
 
+from ..appending import Appender
 from ..commits import Commits
+from ..lake import Lake
 from ..streams import BatchWriter, read_table_stream
-from ..tables import EVENTS, Lake, Table
+from ..tables import EVENTS, Table
 from ..tasks import cores, each_item, tasks
 from . import SILVER_TABLES, SilverTable
 from .repeats import ORDER
-from .shares import Share, decode_events, read_share
+from .task import SilverTask, decode_events, run_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["SilverWriter", "read_events"]
 
 _FILE = "file_path"
-_SHARE_BYTES = 4 * 1024**2
+_TASK_BYTES = 4 * 1024**2
 """Of files, for which a further task is worth its start."""
 
 
@@ -37,7 +40,7 @@ def read_events(spark: SparkSession, lake: Lake, max_batch_bytes: int) -> DataFr
     from pyspark.sql import functions as F  # noqa: N812
 
     rows = read_table_stream(spark, lake, EVENTS, max_batch_bytes)
-    if not (lake.is_local and Commits(lake).is_plain(EVENTS)):
+    if Appender(lake).commits_for([EVENTS]) is None:
         return rows
     # Nothing but the kind is read of the files themselves.
     return rows.select("date", "exchange", "payload_case", F.input_file_name().alias(_FILE))
@@ -54,6 +57,8 @@ class SilverWriter(BatchWriter):
             self._write_rows(batch, batch_id)
 
     def _write_files(self, batch: DataFrame, batch_id: int) -> None:
+        commits = self.appender.commits
+        assert commits is not None, "files are only read where workers reach them"
         found = batch.distinct().collect()
         cases = {row["payload_case"] for row in found}
         tables = [silver.table for silver in SILVER_TABLES if cases.intersection(silver.cases)]
@@ -61,22 +66,8 @@ class SilverWriter(BatchWriter):
             return
         for table in tables:
             self.prepare(batch.sparkSession, table)
-        shares = self._shares(found, tables, cores(batch.sparkSession))
-        self.append_rows(tasks(batch.sparkSession, shares), partial(each_item, shares, read_share), tables, batch_id)
-
-    def _shares(self, found: list[Row], tables: list[Table], most: int) -> list[Share]:
-        paths: dict[tuple[str | None, str | None], set[str]] = {}
-        for row in found:
-            place = (None if row["date"] is None else str(row["date"]), row["exchange"])
-            paths.setdefault(place, set()).add(unquote(urlsplit(row[_FILE]).path))
-        places = [{"date": date, "exchange": exchange} for date, exchange in paths]
-        known = {table.name.partition(".")[2]: self.commits.files(table, places) for table in tables}
-        shares = []
-        for place, own in paths.items():
-            own_known = {name: tuple(files[place]) for name, files in known.items()}
-            parts = min(most, 1 + sum(Path(path).stat().st_size for path in own) // _SHARE_BYTES)
-            shares += [Share(*place, tuple(sorted(own)), part, parts, own_known) for part in range(parts)]
-        return shares
+        planned = _plan_tasks(found, tables, commits, cores(batch.sparkSession))
+        self.append_batch(tasks(batch.sparkSession, planned), partial(each_item, planned, run_task), tables, batch_id)
 
     def _write_rows(self, batch: DataFrame, batch_id: int) -> None:
         from pyspark.sql import functions as F  # noqa: N812
@@ -97,7 +88,7 @@ class SilverWriter(BatchWriter):
                 events = batch.where(F.col("payload_case").isin(*silver.cases))
                 fresh = self._without_repeats(events, silver, own)
                 if fresh is not None:
-                    self.append_rows(fresh, to_silver, [silver.table], batch_id)
+                    self.append_batch(fresh, to_silver, [silver.table], batch_id)
 
     def _without_repeats(self, events: DataFrame, silver: SilverTable, spans: list[Row]) -> DataFrame | None:
         """The events that are new, each once; None where there are none."""
@@ -123,6 +114,24 @@ class SilverWriter(BatchWriter):
         if None not in exchanges:
             rows = rows.where(F.col("exchange").isin(*exchanges))
         return rows.select("event_id")
+
+
+def _plan_tasks(found: list[Row], tables: list[Table], commits: Commits, most: int) -> list[SilverTask]:
+    """Tasks for the files that rows name: by date and exchange, and where files are large several of them for each."""
+    storage = commits.storage
+    paths: dict[tuple[str | None, str | None], set[str]] = {}
+    for row in found:
+        place = (None if row["date"] is None else str(row["date"]), row["exchange"])
+        paths.setdefault(place, set()).add(storage.to_path(unquote(row[_FILE])))
+    places = [{"date": date, "exchange": exchange} for date, exchange in paths]
+    known = {table.name.partition(".")[2]: commits.files(table, places) for table in tables}
+    planned = []
+    for place, own in paths.items():
+        own_known = {name: tuple(files[place]) for name, files in known.items()}
+        size_bytes = sum(file.size or 0 for file in storage.filesystem.get_file_info([*own]))
+        parts = min(most, 1 + size_bytes // _TASK_BYTES)
+        planned += [SilverTask(storage, *place, tuple(sorted(own)), part, parts, own_known) for part in range(parts)]
+    return planned
 
 
 def _first_copies(events: DataFrame) -> DataFrame:

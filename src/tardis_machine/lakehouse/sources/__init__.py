@@ -1,38 +1,29 @@
-"""What the lake reads: one module for each bus, loaded when it is asked for.
+"""What the lake reads: one module for each bus, imported when it is asked for. `contract` says what a source is.
 
-A module has
-
-    identity(settings) -> str
-        what is read, without secrets: the same for the same source, another for any other; a checkpoint belongs to it
-    read_stream(spark, settings, max_batch_bytes) -> Stream
-        an unbounded DataFrame, and how workers make records of its rows (`records`)
-    expected_rows(start, end) -> int | None     (where records may be gone before they are read)
-        how many rows lie between two offsets of the checkpoint; None where some are gone and nobody knows how many
-    count_left(settings, progress) -> {what: how many}     (where rows can't be counted like that)
-        what the stream with this checkpoint has not read yet
-    feed(settings, once) -> a context     (where something has to bring the records)
-        runs beside the stream; what the context gives has `failure`, what ended it, and `left`, what it has not brought yet
-
-Obligations: a batch, once planned, has the same rows whenever it is read again, also by another process that has nothing but the
-checkpoint; `position` tells a record apart from every other of the same bus and destination; data that was there and is gone before
-it was read is missing from the rows that are expected, and so is reported.
+Invariant: a module has `create_source(settings) -> Source`, and reads settings nowhere else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import LakeError
+from .contract import ExpectedRows, Feed, Source, SourceStream, ToRecords
 
-__all__ = ["SOURCES", "load_source"]
+if TYPE_CHECKING:
+    from ...settings import Settings
 
-SOURCES = {name: f"{__name__}.{name}" for name in ("files", "kafka", "redis", "nats", "kinesis", "sqs")}
+__all__ = ["SOURCES", "ExpectedRows", "Feed", "Source", "SourceStream", "ToRecords", "create_source"]
+
+SOURCES: Mapping[str, str] = {name: f"{__name__}.{name}" for name in ("files", "kafka", "redis", "nats", "kinesis", "sqs")}
 """Name to module; a source is added with one word here."""
 
 
-def load_source(name: str) -> Any:
-    """The module of a source."""
+def create_source(name: str, settings: Settings) -> Source:
+    """The source of this name, as the settings have it; SettingsError where they lack what it needs."""
     if name not in SOURCES:
-        raise LakeError(f"--from: there is no source {name!r}, only {', '.join(SOURCES)}")
-    return import_module(SOURCES[name])
+        raise LakeError(f"there is no source {name!r}; choose one of {', '.join(SOURCES)} with --from")
+    source: Source = import_module(SOURCES[name]).create_source(settings)
+    return source

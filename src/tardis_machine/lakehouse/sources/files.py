@@ -6,7 +6,8 @@ and its row. Spark keeps the list of files already read in the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,64 +17,80 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import LakeError
+from ..storage import DirectStorage, Storage, open_storage
 from ..unread import count_files
-from .records import SCHEMA, Stream
+from .contract import Source, SourceStream
+from .records import SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OPTIONS = ()
+    from ...settings import Settings
 
+__all__ = ["FILES", "FilesSource", "create_source", "read_files", "read_folder"]
+
+FILES = "*.parquet"
+_BUS = "file"
 _FILE_DDL = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
-_PATTERN = "*.parquet"
 _ROWS_IN_BATCH = 20_000
 _SCHEMA = "value BINARY, key STRING, headers MAP<STRING, STRING>, destination STRING"
 
 
-def identity(settings: Any) -> str:
-    """The folder."""
-    return _folder(settings)
+def create_source(settings: Settings) -> FilesSource:
+    """The source as the settings of the file bus say."""
+    return FilesSource(settings.for_bus(_BUS)["dir"])
 
 
-def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Stream:
-    """The records of all files in the folder and below."""
-    folder = _folder(settings)
-    if "://" in folder:
-        return _read_by_spark(spark, folder, max_batch_bytes)
-    if not Path(folder).is_dir():
-        raise LakeError(f"--file-dir: there is no folder {folder}")
-    return read_folder(spark, folder, max_batch_bytes, recursiveFileLookup="true")
+class FilesSource(Source):
+    """All files in a folder and below, or at a URI."""
+
+    name = "files"
+
+    def __init__(self, folder: str | Path) -> None:
+        self._storage = open_storage(folder)
+
+    def identity(self) -> str:
+        """The folder."""
+        return self._storage.root
+
+    def read_stream(self, spark: SparkSession, max_batch_bytes: int) -> SourceStream:
+        """Files in the order in which they were finished."""
+        if self._storage.is_missing():
+            raise LakeError(f"there is no folder {self._storage.root} to read files from; name another with --file-dir")
+        direct = self._storage.direct
+        if direct is None:
+            return _read_by_spark(spark, self._storage.root, max_batch_bytes)
+        return read_folder(spark, direct, max_batch_bytes, recursiveFileLookup="true")
+
+    def count_left(self, checkpoints: Storage, progress: str, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+        """Files that were not read yet; in an object store they are not looked for."""
+        direct = self._storage.direct
+        return {} if direct is None else count_files(direct.list_files(direct.root, FILES, below=True), checkpoints, progress)
 
 
-def count_left(settings: Any, progress: str) -> Mapping[str, int]:
-    """Files that were not read yet; in an object store they are not looked for."""
-    folder = _folder(settings)
-    return {} if "://" in folder else count_files(Path(folder).rglob(_PATTERN), progress)
-
-
-def read_folder(spark: SparkSession, folder: str, max_batch_bytes: int, **options: str) -> Stream:
-    """The files of a local folder: Spark plans them, and workers read them, as Arrow reads Parquet in a fifth of the time."""
-    files = spark.readStream.format("binaryFile").schema(_FILE_DDL).options(**_limits(max_batch_bytes), **options).load(folder)
+def read_folder(spark: SparkSession, storage: DirectStorage, max_batch_bytes: int, **options: str) -> SourceStream:
+    """The files of a folder: Spark plans them, and workers read them, as Arrow reads Parquet in a fifth of the time."""
+    stream = spark.readStream.format("binaryFile").schema(_FILE_DDL).options(**_limits(max_batch_bytes), **options)
     # What is not asked for, the content, is not read.
-    return Stream(files.select("path", "modificationTime"), read_files)
+    return SourceStream(stream.load(storage.root).select("path", "modificationTime"), partial(read_files, storage))
 
 
-def read_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_files(storage: DirectStorage, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The records of files that a folder's stream names."""
     for batch in batches:
-        for path, modified_us in zip(batch.column(0).to_pylist(), batch.column(1).cast(pa.int64()).to_pylist(), strict=True):
-            place = path.removeprefix("file:")
+        for name, modified_us in zip(batch.column(0).to_pylist(), batch.column(1).cast(pa.int64()).to_pylist(), strict=True):
+            path = storage.to_path(name)
             try:
-                yield from _read_file(place, modified_us)
+                yield from _read_file(storage, path, modified_us)
             except (pa.ArrowException, KeyError) as error:
                 raise LakeError(
-                    f"{place} is no file of the file bus, and holds up all after it until it is moved away: {error}"
+                    f"{path} was not written by the file bus, and no file after it is read; move it away: {error}"
                 ) from error
 
 
-def _read_file(path: str, modified_us: int) -> Iterator[pa.RecordBatch]:
+def _read_file(storage: DirectStorage, path: str, modified_us: int) -> Iterator[pa.RecordBatch]:
     first = 0
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, filesystem=storage.filesystem) as file:
         for batch in file.iter_batches(_ROWS_IN_BATCH, use_threads=False):
             rows = pa.array(np.arange(first, first + len(batch))).cast(pa.string())
             first += len(batch)
@@ -86,12 +103,12 @@ def _read_file(path: str, modified_us: int) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays([found[name].cast(SCHEMA.field(name).type) for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _read_by_spark(spark: SparkSession, folder: str, max_batch_bytes: int) -> Stream:
+def _read_by_spark(spark: SparkSession, folder: str, max_batch_bytes: int) -> SourceStream:
     from pyspark.sql import functions as F  # noqa: N812
 
     options = {**_limits(max_batch_bytes), "recursiveFileLookup": "true"}
     files = spark.readStream.schema(_SCHEMA).options(**options).parquet(folder)
-    return Stream(
+    return SourceStream(
         files.select(
             "key",
             "value",
@@ -104,12 +121,4 @@ def _read_by_spark(spark: SparkSession, folder: str, max_batch_bytes: int) -> St
 
 
 def _limits(max_batch_bytes: int) -> dict[str, str]:
-    return {"pathGlobFilter": _PATTERN, "maxBytesPerTrigger": str(max_batch_bytes)}
-
-
-def _folder(settings: Any) -> str:
-    given = settings.file_dir
-    if not given:
-        raise LakeError("--file-dir: is needed to read files, and names their folder")
-    text = str(given)
-    return text if "://" in text else str(Path(text).expanduser().absolute())
+    return {"pathGlobFilter": FILES, "maxBytesPerTrigger": str(max_batch_bytes)}

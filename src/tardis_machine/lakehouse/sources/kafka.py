@@ -6,21 +6,27 @@ they were read (retention): then Spark goes on behind them, and the writer of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .lanes import identity_of
-from .records import ROW_BYTES, SCHEMA, Stream
+from ..storage import Storage
+from ..unread import count_records
+from .contract import Source, SourceStream
+from .options import SourceOptions
+from .records import ROW_BYTES, SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["expected_rows", "identity", "read_stream", "to_records", "to_spark_options"]
+    from ...settings import Settings
+
+__all__ = ["KafkaOptions", "KafkaSource", "create_source", "expected_rows", "to_records", "to_spark_options"]
 
 _MAP = pa.map_(pa.string(), pa.string())
 _LOGIN = "org.apache.kafka.common.security"
@@ -37,18 +43,51 @@ _MSK = {
 }
 
 
-def identity(settings: Any) -> str:
-    """The cluster and the topics."""
-    return identity_of(settings.for_bus("kafka"), "brokers", "topic", "routing")
+class KafkaOptions(SourceOptions, frozen=True, kw_only=True):
+    """The cluster, the topics, and who asks."""
+
+    brokers: tuple[str, ...]
+    topic: str
+    routing: Mapping[str, str] | None = None
+    client_id: str = "tardis-machine"
+    ssl: bool = False
+    ssl_ca: Path | None = None
+    ssl_cert: Path | None = None
+    ssl_key: Path | None = None
+    ssl_key_password: str | None = None
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = None
 
 
-def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Stream:
-    """The records of all topics that the bus writes to."""
-    options = to_spark_options(settings.for_bus("kafka"))
-    records = (
-        spark.readStream.format("kafka").options(**options).option("maxOffsetsPerTrigger", max(max_batch_bytes // ROW_BYTES, 1))
-    )
-    return Stream(records.load().select("key", "value", "headers", "partition", "offset", "timestamp", "topic"), to_records)
+def create_source(settings: Settings) -> KafkaSource:
+    """The source as the settings of the Kafka bus say."""
+    return KafkaSource(KafkaOptions.from_settings(settings, KafkaSource.name))
+
+
+class KafkaSource(Source):
+    """All topics that the bus writes to."""
+
+    name = "kafka"
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+
+    def identity(self) -> str:
+        """The cluster and the topics."""
+        return self._options.identity("brokers", "topic", "routing")
+
+    def read_stream(self, spark: SparkSession, max_batch_bytes: int) -> SourceStream:
+        """As the connector brings them."""
+        options = to_spark_options(self._options)
+        stream = spark.readStream.format("kafka").options(**options)
+        stream = stream.option("maxOffsetsPerTrigger", max(max_batch_bytes // ROW_BYTES, 1))
+        rows = stream.load().select("key", "value", "headers", "partition", "offset", "timestamp", "topic")
+        return SourceStream(rows, to_records, expected_rows)
+
+    def count_left(self, checkpoints: Storage, progress: str, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+        """Records up to the newest offsets, which the connector tells."""
+        return count_records(expected_rows, sources)
 
 
 def to_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,16 +145,16 @@ def expected_rows(start: Mapping[str, Any], end: Mapping[str, Any]) -> int | Non
     return rows
 
 
-def to_spark_options(options: Mapping[str, Any]) -> dict[str, str]:
+def to_spark_options(options: KafkaOptions) -> dict[str, str]:
     """The bus's options as the connector takes them."""
-    topics = dict.fromkeys([options["topic"], *(options["routing"] or {}).values()])
-    encrypts = options["ssl"] or options["sasl_mechanism"] == "aws-msk-iam" or options["ssl_ca"] or options["ssl_cert"]
+    topics = dict.fromkeys([options.topic, *(options.routing or {}).values()])
+    encrypts = options.ssl or options.sasl_mechanism == "aws-msk-iam" or options.ssl_ca or options.ssl_cert
     client = {
-        "bootstrap.servers": ",".join(options["brokers"]),
-        "client.id": options["client_id"],
+        "bootstrap.servers": ",".join(options.brokers),
+        "client.id": options.client_id,
         # Spark asks for that many at a time; with the client's own 500 that takes longer than reading them.
         "max.poll.records": "5000",
-        "security.protocol": ("SASL_" if options["sasl_mechanism"] else "") + ("SSL" if encrypts else "PLAINTEXT"),
+        "security.protocol": ("SASL_" if options.sasl_mechanism else "") + ("SSL" if encrypts else "PLAINTEXT"),
         **_login(options),
         **_certificates(options),
     }
@@ -128,29 +167,29 @@ def to_spark_options(options: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _login(options: Mapping[str, Any]) -> dict[str, str]:
-    mechanism = options["sasl_mechanism"]
+def _login(options: KafkaOptions) -> dict[str, str]:
+    mechanism = options.sasl_mechanism
     if mechanism is None:
         return {}
     if mechanism == "aws-msk-iam":
         return dict(_MSK)
     name, module = _MECHANISMS[mechanism]
-    username, password = (_quoted(options[f"sasl_{field}"] or "") for field in ("username", "password"))
+    username, password = (_quoted(given or "") for given in (options.sasl_username, options.sasl_password))
     return {"sasl.mechanism": name, "sasl.jaas.config": f"{module} required username={username} password={password};"}
 
 
-def _certificates(options: Mapping[str, Any]) -> dict[str, str]:
+def _certificates(options: KafkaOptions) -> dict[str, str]:
     found: dict[str, str] = {}
-    if options["ssl_ca"]:
-        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": options["ssl_ca"].read_text()}
-    if options["ssl_cert"]:
+    if options.ssl_ca:
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": options.ssl_ca.read_text()}
+    if options.ssl_cert and options.ssl_key:
         found |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": options["ssl_cert"].read_text(),
-            "ssl.keystore.key": options["ssl_key"].read_text(),
+            "ssl.keystore.certificate.chain": options.ssl_cert.read_text(),
+            "ssl.keystore.key": options.ssl_key.read_text(),
         }
-    if options["ssl_key_password"]:
-        found["ssl.key.password"] = options["ssl_key_password"]
+    if options.ssl_key_password:
+        found["ssl.key.password"] = options.ssl_key_password
     return found
 
 

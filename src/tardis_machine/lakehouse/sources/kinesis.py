@@ -1,10 +1,10 @@
-"""Kinesis as a source: a lane for each shard, its place a sequence number.
+"""Kinesis as a source: a partition is a shard, and a place in it is a sequence number.
 
 A shard does not say where it ends: planning reads it, as a batch later does, and keeps the numbers alone. A shard that was split or
 merged comes to its end, and only then are its children begun.
 
-Invariant: a range is read with AFTER_SEQUENCE_NUMBER from its marks; planning finds the mark's own record first, and where that is
-gone, so may be what came after it.
+Invariant: a range is read with AFTER_SEQUENCE_NUMBER. Planning first looks for the record of the offset itself; where that is gone, what
+came after it may be gone too.
 """
 
 from __future__ import annotations
@@ -16,63 +16,66 @@ from ...errors import TransientDeliveryError
 from ...eventbus.buses.aws import AwsClient, Kind, Problem
 from ...eventbus.buses.kinesis import access_of, stream_address
 from ...eventbus.buses.kinesis.aggregate import split_aggregate
-from .lanes import Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
-from .records import ROW_BYTES, Columns, Stream
+from .options import AwsSourceOptions
+from .partitions import OffsetRange, Offsets, PartitionedSource, PartitionOffset, PartitionReader
+from .records import Columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ...settings import Settings
 
-__all__ = ["KinesisLanes", "expected_rows", "identity", "read_stream"]
-
-expected_rows = count_between
+__all__ = ["KinesisOptions", "KinesisReader", "create_source"]
 
 _STEP = 10_000
 """What one call gives at most."""
 _CONNECTIONS = 4
 
 
-def identity(settings: Any) -> str:
-    """The streams, and where they are."""
-    return identity_of(settings.for_bus("kinesis"), "stream", "routing", "region", "endpoint_url")
+class KinesisOptions(AwsSourceOptions, frozen=True, kw_only=True):
+    """The streams, where they are, and who asks."""
+
+    stream: str
 
 
-def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Stream:
-    """The records of all shards of the streams that the bus writes to."""
-    return read_lanes(spark, KinesisLanes, settings.for_bus("kinesis"), max(max_batch_bytes // ROW_BYTES, 1))
+def create_source(settings: Settings) -> PartitionedSource:
+    """All shards of the streams that the Kinesis bus of the settings writes to."""
+    options = KinesisOptions.from_settings(settings, KinesisReader.name)
+    return PartitionedSource(KinesisReader, options, ("stream", "routing", "region", "endpoint_url"))
 
 
-class KinesisLanes(Lanes):
-    """Reads shards with GetRecords. A lane is named `stream/shard`."""
+class KinesisReader(PartitionReader[KinesisOptions]):
+    """Reads shards with GetRecords. A partition is named `stream/shard`."""
 
     name = "kinesis"
     tells_its_end = False
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: KinesisOptions) -> None:
         super().__init__(options)
-        self._streams = list(dict.fromkeys([options["stream"], *(options["routing"] or {}).values()]))
-        self._client = AwsClient(access_of(options), "kinesis", _CONNECTIONS)
-        # Where a lane's next records come from, behind a place.
+        self._streams = list(dict.fromkeys([options.stream, *(options.routing or {}).values()]))
+        self._client = AwsClient(access_of(options.to_mapping()), "kinesis", _CONNECTIONS)
+        # Where a partition's next records come from, behind a place.
         self._iterators: dict[tuple[str, str], str] = {}
 
-    # --- planning ------------------------------------------------------------------------------------------------------------
-
-    async def advance(self, start: Marks, limit: int) -> dict[str, Mark]:
+    async def advance(self, start: Offsets, limit: int) -> dict[str, PartitionOffset]:
         """Each shard to its last record, or as far as its share of the limit goes; children when their parents are read."""
-        marks = dict(start)
+        offsets = dict(start)
         shards = {f"{stream}/{shard['ShardId']}": shard for stream in self._streams for shard in await self._shards(stream)}
         ready = [
-            lane
-            for lane, shard in shards.items()
-            if not (lane in marks and marks[lane].closed)
-            and all(parent not in shards or (parent in marks and marks[parent].closed) for parent in _parents(lane, shard))
+            partition
+            for partition, shard in shards.items()
+            if not (partition in offsets and offsets[partition].closed)
+            and all(
+                parent not in shards or (parent in offsets and offsets[parent].closed) for parent in _parents(partition, shard)
+            )
         ]
-        for lane in ready:
-            marks[lane] = await self._next_mark(lane, marks.get(lane), max(limit // len(ready), 1))
-        for lane, mark in start.items():
-            if lane not in shards and not mark.closed:
+        for partition in ready:
+            offsets[partition] = await self._next_offset(partition, offsets.get(partition), max(limit // len(ready), 1))
+        for partition, offset in start.items():
+            if partition not in shards and not offset.closed:
                 # Expired with all that was not read.
-                marks[lane] = Mark(at=mark.at, read=mark.read, began=mark.began, closed=True, torn=mark.torn + 1)
-        return marks
+                offsets[partition] = PartitionOffset(
+                    at=offset.at, read=offset.read, began=offset.began, closed=True, torn=offset.torn + 1
+                )
+        return offsets
 
     async def _shards(self, stream: str) -> list[Mapping[str, Any]]:
         found: list[Mapping[str, Any]] = []
@@ -84,14 +87,14 @@ class KinesisLanes(Lanes):
                 return found
             asked = {"NextToken": answer["NextToken"]}
 
-    async def _next_mark(self, lane: str, mark: Mark | None, limit: int) -> Mark:
-        known = mark or Mark(at="", read=0, began=0)
+    async def _next_offset(self, partition: str, offset: PartitionOffset | None, limit: int) -> PartitionOffset:
+        known = offset or PartitionOffset(at="", read=0, began=0)
         at, read, torn = known.at, known.read, known.torn
-        if at and not await self._has(lane, at):
+        if at and not await self._has(partition, at):
             at, torn = "", torn + 1
         closed = False
         while limit > 0 and not closed:
-            records, is_end, is_closed = await self._records(lane, at, min(limit, _STEP))
+            records, is_end, is_closed = await self._records(partition, at, min(limit, _STEP))
             for record in records:
                 # An aggregate is many rows, and can't be divided between batches.
                 rows = len(split_aggregate(record["Data"]))
@@ -104,15 +107,15 @@ class KinesisLanes(Lanes):
         if torn > known.torn and not at:
             # Nothing is there yet by which the loss could be placed.
             return known
-        return Mark(at=at, read=read, began=0, closed=closed, torn=torn)
+        return PartitionOffset(at=at, read=read, began=0, closed=closed, torn=torn)
 
-    async def _has(self, lane: str, sequence: str) -> bool:
-        """Whether the record of a mark is still there; one that a call behind it is open for need not be looked for."""
-        if (lane, sequence) in self._iterators:
+    async def _has(self, partition: str, sequence: str) -> bool:
+        """Whether the record of a offset is still there; one that a call behind it is open for need not be looked for."""
+        if (partition, sequence) in self._iterators:
             return True
-        stream, shard = lane.rsplit("/", 1)
+        stream, shard = partition.rsplit("/", 1)
         at = {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": sequence}
-        doing = f"read the Kinesis shard {lane}"
+        doing = f"read the Kinesis shard {partition}"
         found = await self._ask("get_shard_iterator", doing, **stream_address(stream), ShardId=shard, **at)
         if isinstance(found, Problem):
             return self._is_not_refused(found)
@@ -126,20 +129,18 @@ class KinesisLanes(Lanes):
             return False
         raise problem.at_send()
 
-    def split(self, lane: str, start: Mark | None, end: Mark) -> Sequence[Range]:
+    def split(self, partition: str, start: PartitionOffset | None, end: PartitionOffset) -> Sequence[OffsetRange]:
         """One range: a shard is read by one at a time."""
         if not end.at or (start is not None and start.at == end.at):
             return []
         is_same = start is not None and start.torn == end.torn
-        return [Range(lane, start.at if start is not None and is_same else "", end.at)]
+        return [OffsetRange(partition, start.at if start is not None and is_same else "", end.at)]
 
-    # --- reading -------------------------------------------------------------------------------------------------------------
-
-    async def fetch(self, part: Range, after: str) -> tuple[Columns, str]:
+    async def fetch(self, part: OffsetRange, after: str) -> tuple[Columns, str]:
         """The next records; an aggregate is taken apart."""
         found = Columns()
         while not found.positions and after != part.until:
-            records, is_end, _ = await self._records(part.lane, after, _STEP)
+            records, is_end, _ = await self._records(part.partition, after, _STEP)
             for record in records:
                 sequence = record["SequenceNumber"]
                 if int(sequence) > int(part.until):
@@ -147,30 +148,30 @@ class KinesisLanes(Lanes):
                 values = split_aggregate(record["Data"])
                 time_us = int(record["ApproximateArrivalTimestamp"].timestamp() * 1_000_000)
                 for index, value in enumerate(values):
-                    position = f"{part.lane.rsplit('/', 1)[1]}:{sequence}" + (f":{index}" if len(values) > 1 else "")
-                    stream = part.lane.rsplit("/", 1)[0]
+                    position = f"{part.partition.rsplit('/', 1)[1]}:{sequence}" + (f":{index}" if len(values) > 1 else "")
+                    stream = part.partition.rsplit("/", 1)[0]
                     found.add(record["PartitionKey"], value, (), position=position, time_us=time_us, destination=stream)
                 after = sequence
             if is_end:
                 break
         return found, after
 
-    async def _records(self, lane: str, after: str, limit: int) -> tuple[list[Mapping[str, Any]], bool, bool]:
+    async def _records(self, partition: str, after: str, limit: int) -> tuple[list[Mapping[str, Any]], bool, bool]:
         """Some records behind a place; whether the shard has no more now; and whether it will never have."""
-        iterator = self._iterators.pop((lane, after), None) or await self._iterator(lane, after)
-        answer = await self._call("get_records", f"read the Kinesis shard {lane}", ShardIterator=iterator, Limit=limit)
+        iterator = self._iterators.pop((partition, after), None) or await self._iterator(partition, after)
+        answer = await self._call("get_records", f"read the Kinesis shard {partition}", ShardIterator=iterator, Limit=limit)
         records: list[Mapping[str, Any]] = answer["Records"]
         following = answer.get("NextShardIterator")
         if following:
-            self._iterators[(lane, records[-1]["SequenceNumber"] if records else after)] = following
+            self._iterators[(partition, records[-1]["SequenceNumber"] if records else after)] = following
         return records, not following or (not records and not answer.get("MillisBehindLatest")), not following
 
-    async def _iterator(self, lane: str, after: str) -> str:
-        stream, shard = lane.rsplit("/", 1)
+    async def _iterator(self, partition: str, after: str) -> str:
+        stream, shard = partition.rsplit("/", 1)
         where = {"ShardIteratorType": "TRIM_HORIZON"}
         if after:
             where = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": after}
-        doing = f"read the Kinesis shard {lane}"
+        doing = f"read the Kinesis shard {partition}"
         answer = await self._call("get_shard_iterator", doing, **stream_address(stream), ShardId=shard, **where)
         iterator: str = answer["ShardIterator"]
         return iterator
@@ -191,6 +192,6 @@ class KinesisLanes(Lanes):
         await self._client.close()
 
 
-def _parents(lane: str, shard: Mapping[str, Any]) -> list[str]:
-    stream = lane.rsplit("/", 1)[0]
+def _parents(partition: str, shard: Mapping[str, Any]) -> list[str]:
+    stream = partition.rsplit("/", 1)[0]
     return [f"{stream}/{shard[name]}" for name in ("ParentShardId", "AdjacentParentShardId") if shard.get(name)]

@@ -1,29 +1,29 @@
-"""NATS JetStream as a source: a lane for each stream, its place a sequence number.
+"""NATS JetStream as a source: a partition is a stream, and a place in it is a sequence number.
 
-Invariant: a stream numbers its messages without holes, so that a range has as many messages as its marks say, unless some were
+Invariant: a stream numbers its messages without holes, so that a range has as many messages as its offsets say, unless some were
 removed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeliveryError, MissingExtraError, TerminalDeliveryError, TransientDeliveryError
 from ...eventbus.buses.nats_jetstream.subjects import producible_subjects
-from .lanes import Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
-from .records import ROW_BYTES, Columns, Stream
+from .options import SourceOptions
+from .partitions import OffsetRange, Offsets, PartitionedSource, PartitionOffset, PartitionReader
+from .records import Columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ...eventbus.buses.nats_jetstream.connection import NatsConnection
+    from ...settings import Settings
 
-__all__ = ["NatsLanes", "expected_rows", "identity", "read_stream"]
-
-expected_rows = count_between
+__all__ = ["NatsOptions", "NatsReader", "create_source"]
 
 _STEP = 2000
 """Messages that are asked for at a time."""
@@ -34,75 +34,92 @@ _CONSUMER_GONE_AFTER_NS = 60 * 10**9
 _NOT_FOUND = 10059
 
 
-def identity(settings: Any) -> str:
-    """The servers and the subjects, or the stream."""
-    return identity_of(settings.for_bus("nats"), "servers", "subject", "routing", "destination_template", "stream")
+class NatsOptions(SourceOptions, frozen=True, kw_only=True):
+    """The servers, the subjects or the stream, and who asks."""
+
+    servers: tuple[str, ...]
+    subject: str
+    stream: str | None = None
+    routing: Mapping[str, str] | None = None
+    destination_template: str | None = None
+    include_payloads: Sequence[str] | None = None
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    creds: Path | None = None
+    nkey: Path | None = None
+    tls: bool = False
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    inbox_prefix: str = "_INBOX"
 
 
-def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Stream:
-    """The messages of all streams that take the bus's subjects."""
-    return read_lanes(spark, NatsLanes, settings.for_bus("nats"), max(max_batch_bytes // ROW_BYTES, 1))
+def create_source(settings: Settings) -> PartitionedSource:
+    """All streams that take the subjects of the settings' NATS bus."""
+    options = NatsOptions.from_settings(settings, NatsReader.name)
+    return PartitionedSource(NatsReader, options, ("servers", "subject", "routing", "destination_template", "stream"))
 
 
-class NatsLanes(Lanes):
+class NatsReader(PartitionReader[NatsOptions]):
     """Reads streams with consumers that live for one range."""
 
     name = "nats"
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: NatsOptions) -> None:
         super().__init__(options)
         self._connection: NatsConnection | None = None
         # What the messages of the range at hand are fetched from, and where it is.
         self._consumer: tuple[str, str, str] | None = None
 
-    async def advance(self, start: Marks, limit: int) -> dict[str, Mark]:
+    async def advance(self, start: Offsets, limit: int) -> dict[str, PartitionOffset]:
         """Each stream to its last message, or as far as its share of the limit goes."""
         streams = dict.fromkeys([*start, *await self._streams()])
         share = max(limit // max(len(streams), 1), 1)
-        marks = {stream: await self._next_mark(stream, start.get(stream), share) for stream in streams}
-        return {stream: mark for stream, mark in marks.items() if mark is not None}
+        offsets = {stream: await self._next_offset(stream, start.get(stream), share) for stream in streams}
+        return {stream: offset for stream, offset in offsets.items() if offset is not None}
 
     async def _streams(self) -> list[str]:
-        if self.options["stream"] is not None:
-            return [self.options["stream"]]
+        if self.options.stream is not None:
+            return [self.options.stream]
         found: list[str] = []
-        for subject in producible_subjects(self.options):
+        for subject in producible_subjects(self.options.to_mapping()):
             found += (await self._request("STREAM.NAMES", {"subject": subject})).get("streams") or ()
         return sorted(set(found))
 
-    async def _next_mark(self, stream: str, mark: Mark | None, limit: int) -> Mark | None:
+    async def _next_offset(self, stream: str, offset: PartitionOffset | None, limit: int) -> PartitionOffset | None:
         info = await self._request(f"STREAM.INFO.{stream}", {}, absent=_NOT_FOUND)
         if not info:
-            return mark
+            return offset
         first, last = info["state"]["first_seq"], info["state"]["last_seq"]
         began = max(first - 1, 0)
-        if mark is None:
-            mark = Mark(at=str(began), read=began, began=began)
-        if last < mark.read:
+        if offset is None:
+            offset = PartitionOffset(at=str(began), read=began, began=began)
+        if last < offset.read:
             # Made anew under its name: it is read from its beginning.
-            mark = Mark(at=str(began), read=began, began=began, torn=mark.torn + 1)
+            offset = PartitionOffset(at=str(began), read=began, began=began, torn=offset.torn + 1)
         # What was removed is passed over in one step, and counted as missing.
-        end = min(last, max(mark.read, began) + limit)
-        return Mark(at=str(end), read=end, began=mark.began, torn=mark.torn)
+        end = min(last, max(offset.read, began) + limit)
+        return PartitionOffset(at=str(end), read=end, began=offset.began, torn=offset.torn)
 
-    def split(self, lane: str, start: Mark | None, end: Mark) -> Sequence[Range]:
+    def split(self, partition: str, start: PartitionOffset | None, end: PartitionOffset) -> Sequence[OffsetRange]:
         """Parts of the same number of messages."""
         first = end.began if start is None or start.torn != end.torn else start.read
         bounds = [*range(first, end.read, _RANGE), end.read]
-        return [Range(lane, str(after), str(until)) for after, until in pairwise(bounds)]
+        return [OffsetRange(partition, str(after), str(until)) for after, until in pairwise(bounds)]
 
-    async def fetch(self, part: Range, after: str) -> tuple[Columns, str]:
+    async def fetch(self, part: OffsetRange, after: str) -> tuple[Columns, str]:
         """The next messages, from a consumer that is made when the range begins, and again when it was lost."""
         records, last, until = Columns(), int(after), int(part.until)
         while last < until and not records.positions:
-            messages, is_end = await self._next_messages(part.lane, str(last), min(_STEP, until - last))
+            messages, is_end = await self._next_messages(part.partition, str(last), min(_STEP, until - last))
             for message in messages:
                 sequence, time_us = _place(message)
                 if sequence > until:
                     is_end = True
                     break
                 headers = list((message.headers or {}).items())
-                place = f"{part.lane}:{sequence}"
+                place = f"{part.partition}:{sequence}"
                 records.add(None, message.data, headers, position=place, time_us=time_us, destination=message.subject)
                 last = sequence
             if is_end:
@@ -114,8 +131,6 @@ class NatsLanes(Lanes):
 
     async def _next_messages(self, stream: str, after: str, count: int) -> tuple[list[Any], bool]:
         """Some messages behind a place; and whether there are no more."""
-        import asyncio
-
         consumer = await self._consumer_at(stream, after)
         connection = await self._connected()
         client = connection._client
@@ -187,9 +202,9 @@ class NatsLanes(Lanes):
         except ImportError:
             raise MissingExtraError("the NATS source", "nats") from None
         await self.close()
-        credentials = Credentials(**{name: self.options[name] for name in Credentials._fields})
+        credentials = Credentials(**{name: getattr(self.options, name) for name in Credentials._fields})
         troubles: list[DeliveryError] = []
-        for server in self.options["servers"]:
+        for server in self.options.servers:
             try:
                 self._connection = await open_connection(NatsEndpoint.from_url(server), credentials, {})
             except DeliveryError as error:

@@ -1,22 +1,16 @@
-"""Records as every source brings them: their columns, and how workers get them from the rows of a stream.
+"""Records as every source brings them, and their columns.
 
 Invariant: the columns are the same for all buses, in number, order and type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-__all__ = ["DDL", "ROW_BYTES", "SCHEMA", "Columns", "Stream", "ToRecords"]
-
-ToRecords = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+__all__ = ["DDL", "ROW_BYTES", "SCHEMA", "Columns"]
 
 SCHEMA = pa.schema(
     {
@@ -32,23 +26,6 @@ DDL = "key STRING, value BINARY, headers MAP<STRING, STRING>, position STRING, b
 
 ROW_BYTES = 512
 """About what a record takes: sources count rows, and batches are bounded by bytes."""
-
-
-def as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For streams whose rows are records."""
-    return iter(batches)
-
-
-class Stream(NamedTuple):
-    """An unbounded DataFrame, and what workers make its rows into: batches of `SCHEMA`."""
-
-    rows: DataFrame
-    to_records: ToRecords = as_they_are
-
-    @property
-    def records(self) -> DataFrame:
-        """The records, as Spark sees them."""
-        return self.rows if self.to_records is as_they_are else self.rows.mapInArrow(self.to_records, DDL)
 
 
 @dataclass

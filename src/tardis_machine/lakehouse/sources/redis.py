@@ -1,7 +1,7 @@
-"""Redis Streams as a source: a lane for each stream, its place an entry's id.
+"""Redis Streams as a source: a partition is a stream, and a place in it is an entry's id.
 
-A stream counts the entries that were ever added to it (Redis 7), and so does a mark: entries that are trimmed before they are read
-are missed by their number.
+A stream counts the entries that were ever added to it (Redis 7), and so does an offset. So it is known how many entries were trimmed
+before they were read.
 
 Invariant: planning transfers ids, not entries; a range is two ids of one stream.
 """
@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import LakeError, SettingsError, TerminalDeliveryError, TransientDeliveryError
 from ...eventbus.buses.redis_streams import to_servers
 from ...eventbus.buses.redis_streams.commands import ErrorReply, Redirect
 from ...eventbus.buses.redis_streams.servers import Servers
-from .lanes import Lanes, Mark, Marks, Range, count_between, identity_of, read_lanes
-from .records import ROW_BYTES, Columns, Stream
+from .options import SourceOptions
+from .partitions import OffsetRange, Offsets, PartitionedSource, PartitionOffset, PartitionReader
+from .records import Columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ...settings import Settings
 
-__all__ = ["RedisLanes", "expected_rows", "identity", "read_stream"]
-
-expected_rows = count_between
+__all__ = ["RedisOptions", "RedisReader", "create_source"]
 
 _FIRST = "0-0"
 _STEP = 5000
@@ -37,45 +37,64 @@ _COUNT = (
 )
 
 
-def identity(settings: Any) -> str:
-    """The server and the streams."""
-    return identity_of(
-        settings.for_bus("redis"),
-        *("url", "host", "port", "cluster_nodes", "sentinels", "sentinel_master", "db", "stream", "routing"),
-        "destination_template",
-    )
+class RedisOptions(SourceOptions, frozen=True, kw_only=True):
+    """The servers, the streams, and who asks."""
+
+    stream: str
+    routing: Mapping[str, str] | None = None
+    destination_template: str | None = None
+    url: str | None = None
+    host: str | None = None
+    port: int | None = None
+    cluster_nodes: tuple[str, ...] | None = None
+    sentinels: tuple[str, ...] | None = None
+    sentinel_master: str | None = None
+    sentinel_username: str | None = None
+    sentinel_password: str | None = None
+    username: str | None = None
+    password: str | None = None
+    db: int | None = None
+    tls: bool = False
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_verify: bool = True
 
 
-def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Stream:
-    """The entries of all streams that the bus writes to."""
-    return read_lanes(spark, RedisLanes, settings.for_bus("redis"), max(max_batch_bytes // ROW_BYTES, 1))
+_SERVER = ("url", "host", "port", "cluster_nodes", "sentinels", "sentinel_master", "db")
 
 
-class RedisLanes(Lanes):
+def create_source(settings: Settings) -> PartitionedSource:
+    """All streams that the Redis bus of the settings writes to."""
+    options = RedisOptions.from_settings(settings, RedisReader.name)
+    return PartitionedSource(RedisReader, options, (*_SERVER, "stream", "routing", "destination_template"))
+
+
+class RedisReader(PartitionReader[RedisOptions]):
     """Reads streams with XRANGE."""
 
     name = "redis"
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: RedisOptions) -> None:
         super().__init__(options)
         problems: list[str] = []
-        self._servers = Servers(*to_servers(options, problems))
+        self._servers = Servers(*to_servers(options.to_mapping(), problems))
         if problems:
             raise SettingsError(problems)
-        self._streams = list(dict.fromkeys((options["stream"], *(options["routing"] or {}).values())))
-        template = options["destination_template"]
+        self._streams = list(dict.fromkeys((options.stream, *(options.routing or {}).values())))
+        template = options.destination_template
         self._pattern = re.sub(r"\{\{.*?\}\}", "*", template) if template else None
-        if self._pattern is not None and options["cluster_nodes"] is not None:
+        if self._pattern is not None and options.cluster_nodes is not None:
             raise LakeError(
-                "--redis-stream-template: the streams of a cluster can't be looked for; name them in --redis-stream-routing"
+                "the streams of a Redis cluster can't be found by --redis-stream-template; name them with --redis-stream-routing"
             )
 
-    async def advance(self, start: Marks, limit: int) -> dict[str, Mark]:
+    async def advance(self, start: Offsets, limit: int) -> dict[str, PartitionOffset]:
         """Each stream to its end, or as far as its share of the limit goes."""
         streams = dict.fromkeys([*start, *self._streams, *await self._found_streams()])
         share = max(limit // len(streams), 1)
-        marks = {stream: await self._next_mark(stream, start.get(stream), share) for stream in streams}
-        return {stream: mark for stream, mark in marks.items() if mark is not None}
+        offsets = {stream: await self._next_offset(stream, start.get(stream), share) for stream in streams}
+        return {stream: offset for stream, offset in offsets.items() if offset is not None}
 
     async def _found_streams(self) -> list[str]:
         if self._pattern is None:
@@ -91,30 +110,30 @@ class RedisLanes(Lanes):
             if cursor == "0":
                 return sorted(found)
 
-    async def _next_mark(self, stream: str, mark: Mark | None, limit: int) -> Mark | None:
+    async def _next_offset(self, stream: str, offset: PartitionOffset | None, limit: int) -> PartitionOffset | None:
         info = await self._ask(stream, "XINFO", "STREAM", stream)
         if isinstance(info, ErrorReply):
             if "no such key" not in str(info):
                 raise TerminalDeliveryError(f"the Redis stream {stream!r} can't be read: {info}")
-            return mark
+            return offset
         said = {info[place].decode(): info[place + 1] for place in range(0, len(info), 2)}
         if "entries-added" not in said:
             raise TerminalDeliveryError("the Redis server does not count entries: reading streams needs Redis 7 or later")
         added, removed, last = said["entries-added"], said["entries-added"] - said["length"], said["last-generated-id"].decode()
-        if mark is None:
-            mark = Mark(at=_FIRST, read=removed, began=removed)
-        if mark.read > added or _order(mark.at) > _order(last):
+        if offset is None:
+            offset = PartitionOffset(at=_FIRST, read=removed, began=removed)
+        if offset.read > added or _order(offset.at) > _order(last):
             # Made anew under its name: it is read from its beginning.
-            mark = Mark(at=_FIRST, read=removed, began=removed, torn=mark.torn + 1)
-        if added - mark.read <= limit:
-            return Mark(at=last, read=added, began=mark.began, torn=mark.torn) if last != mark.at else mark
-        at, read = mark.at, max(mark.read, removed)
+            offset = PartitionOffset(at=_FIRST, read=removed, began=removed, torn=offset.torn + 1)
+        if added - offset.read <= limit:
+            return PartitionOffset(at=last, read=added, began=offset.began, torn=offset.torn) if last != offset.at else offset
+        at, read = offset.at, max(offset.read, removed)
         while limit > 0:
             found, count = await self._count(stream, at, last, min(limit, _STEP))
             if not count:
-                return Mark(at=last, read=added, began=mark.began, torn=mark.torn)
+                return PartitionOffset(at=last, read=added, began=offset.began, torn=offset.torn)
             at, read, limit = found, read + count, limit - count
-        return Mark(at=at, read=read, began=mark.began, torn=mark.torn)
+        return PartitionOffset(at=at, read=read, began=offset.began, torn=offset.torn)
 
     async def _count(self, stream: str, after: str, until: str, limit: int) -> tuple[str, int]:
         reply = await self._ask(stream, "EVAL", _COUNT, "1", stream, f"({after}", until, str(limit))
@@ -124,23 +143,23 @@ class RedisLanes(Lanes):
             return (entries[-1][0].decode(), len(entries)) if entries else ("", 0)
         return reply[0].decode(), reply[1]
 
-    def split(self, lane: str, start: Mark | None, end: Mark) -> Sequence[Range]:
+    def split(self, partition: str, start: PartitionOffset | None, end: PartitionOffset) -> Sequence[OffsetRange]:
         """One range: ids say nothing of how many entries lie between them."""
         is_same = start is not None and start.torn == end.torn
-        return [Range(lane, start.at if start is not None and is_same else _FIRST, end.at)]
+        return [OffsetRange(partition, start.at if start is not None and is_same else _FIRST, end.at)]
 
-    async def fetch(self, part: Range, after: str) -> tuple[Columns, str]:
+    async def fetch(self, part: OffsetRange, after: str) -> tuple[Columns, str]:
         """The next entries."""
         records = Columns()
-        reply = await self._ask(part.lane, "XRANGE", part.lane, f"({after}", part.until, "COUNT", str(_STEP))
-        for entry_id, fields in _checked(part.lane, reply):
+        reply = await self._ask(part.partition, "XRANGE", part.partition, f"({after}", part.until, "COUNT", str(_STEP))
+        for entry_id, fields in _checked(part.partition, reply):
             position = entry_id.decode()
             pairs = dict(zip(fields[::2], fields[1::2], strict=True))
             value, key = pairs.pop(b"value", None), pairs.pop(b"key", None)
             headers = [(name.decode(errors="replace"), text.decode(errors="replace")) for name, text in pairs.items()]
             key_text = None if key is None else key.decode(errors="replace")
             time_us = _order(position)[0] * 1000
-            records.add(key_text, value, headers, position=position, time_us=time_us, destination=part.lane)
+            records.add(key_text, value, headers, position=position, time_us=time_us, destination=part.partition)
         return records, records.positions[-1] if records.positions else after
 
     async def close(self) -> None:

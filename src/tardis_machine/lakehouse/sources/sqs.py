@@ -1,4 +1,4 @@
-"""SQS as a source: a queue can't be read twice, so a receiver lands its messages as files, and Spark streams the files.
+"""SQS as a source: a queue can't be read twice, so a receiver writes its messages to files, and Spark reads the files.
 
 Invariant: a message is deleted from its queue when the file that holds it is whole and on disk, never before. One that comes a
 second time, as SQS may have it, is a second row of bronze with the same position.
@@ -27,15 +27,20 @@ from ...eventbus.buses.aws import AwsClient, Problem
 from ...eventbus.buses.file import sync
 from ...eventbus.buses.sqs import access_of, routed_queues
 from ...telemetry import get_logger
+from ..storage import Folder, Storage, open_storage
 from ..unread import count_files
-from .files import read_folder
-from .lanes import identity_of, patiently
-from .records import Columns, Stream
+from .contract import Source, SourceStream
+from .files import FILES, read_folder
+from .options import AwsSourceOptions
+from .partitions import call_patiently
+from .records import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Receiver", "feed", "identity", "read_stream"]
+    from ...settings import Settings
+
+__all__ = ["SqsOptions", "SqsReceiver", "SqsSource", "create_source", "find_landing_folder", "to_columns"]
 
 CALL_MESSAGES = 10
 FILE_MESSAGES = 10_000
@@ -55,52 +60,68 @@ _EMPTY_ROUNDS = 2
 _log = get_logger("lakehouse.sources")
 
 
-def identity(settings: Any) -> str:
-    """The queues."""
-    return identity_of(settings.for_bus("sqs"), "queue_url", "routing")
+class SqsOptions(AwsSourceOptions, frozen=True, kw_only=True):
+    """The queues, where they are, and who asks."""
+
+    queue_url: str
 
 
-def read_stream(spark: SparkSession, settings: Any, max_batch_bytes: int) -> Stream:
-    """The messages that were landed; files that were taken in are removed."""
-    folder = _landing_folder(settings)
-    folder.mkdir(parents=True, exist_ok=True)
-    return read_folder(spark, str(folder), max_batch_bytes, cleanSource="delete")
+def create_source(settings: Settings) -> SqsSource:
+    """All queues that the SQS bus of the settings writes to."""
+    options = SqsOptions.from_settings(settings, SqsSource.name)
+    return SqsSource(options, find_landing_folder(settings.lake, settings.landing_dir))
 
 
-def count_left(settings: Any, progress: str) -> Mapping[str, int]:
-    """Files that were landed and not read yet."""
-    return count_files(_landing_folder(settings).glob("*.parquet"), progress)
+def find_landing_folder(lake: str | Path, given: Path | None) -> Path:
+    """Where messages wait to be taken in: in the folder that was given, or in the lake's own."""
+    if given is not None:
+        return given
+    folder = open_storage(lake).local_folder
+    if folder is None:
+        raise LakeError(f"messages of SQS can't wait in {lake}, which is not a folder; name a folder for them with --landing-dir")
+    return folder / "_landing"
 
 
-@contextmanager
-def feed(settings: Any, *, once: bool) -> Iterator[Receiver]:
-    """Fills the folder: with `once` what the queues have now, before the stream starts; else for as long as the context lasts."""
-    receiver = Receiver(settings.for_bus("sqs"), _landing_folder(settings))
-    if once:
-        receiver.drain()
-        yield receiver
-    else:
-        with receiver:
+class SqsSource(Source):
+    """Some queues, through files in a folder."""
+
+    name = "sqs"
+
+    def __init__(self, options: SqsOptions, landing_dir: Path) -> None:
+        self._options = options
+        self._folder = Folder(str(landing_dir / f"sqs-{xxh3_64_hexdigest(self.identity().encode())[:8]}"))
+
+    def identity(self) -> str:
+        """The queues."""
+        return self._options.identity("queue_url", "routing")
+
+    def read_stream(self, spark: SparkSession, max_batch_bytes: int) -> SourceStream:
+        """The messages that were received; files that were taken in are removed."""
+        self._folder.create()
+        return read_folder(spark, self._folder, max_batch_bytes, cleanSource="delete")
+
+    def count_left(self, checkpoints: Storage, progress: str, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+        """Files that were not read yet."""
+        return count_files(self._folder.list_files(self._folder.root, FILES), checkpoints, progress)
+
+    @contextmanager
+    def feed(self, *, once: bool) -> Iterator[SqsReceiver]:
+        """Receives messages: with `once` what the queues have now, before the stream starts; else for as long as the context lasts."""
+        receiver = SqsReceiver(self._options, self._folder.local_folder)
+        if once:
+            receiver.drain()
             yield receiver
+        else:
+            with receiver:
+                yield receiver
 
 
-def _landing_folder(settings: Any) -> Path:
-    base = settings.landing_dir
-    if base is None:
-        if "://" in str(settings.lake):
-            raise LakeError(
-                "--landing-dir: is needed where the lake is not in a folder, as messages of SQS wait there to be taken in"
-            )
-        base = Path(settings.lake).expanduser().absolute() / "_landing"
-    return Path(base) / f"sqs-{xxh3_64_hexdigest(identity(settings).encode())[:8]}"
-
-
-class Receiver(AbstractContextManager["Receiver"]):
+class SqsReceiver(AbstractContextManager["SqsReceiver"]):
     """Takes messages from queues into files, in a thread of its own."""
 
-    def __init__(self, options: Mapping[str, Any], folder: Path) -> None:
-        self._access = access_of(options)
-        self._queues = list(dict.fromkeys([options["queue_url"], *routed_queues(options).values()]))
+    def __init__(self, options: SqsOptions, folder: Path) -> None:
+        self._access = access_of(options.to_mapping())
+        self._queues = list(dict.fromkeys([options.queue_url, *routed_queues(options.to_mapping()).values()]))
         self._folder = folder
         self._client = AwsClient(self._access, "sqs", 2 * _CALLS_AT_ONCE * len(self._queues))
         self._stop = threading.Event()
@@ -131,7 +152,7 @@ class Receiver(AbstractContextManager["Receiver"]):
 
     async def _receive_on(self) -> None:
         while not self._stop.is_set():
-            await self._land_patiently()
+            await self._receive_file_patiently()
             await self._look_ahead()
         await self._client.close()
 
@@ -139,13 +160,13 @@ class Receiver(AbstractContextManager["Receiver"]):
         taken = empty = 0
         deadline = time.monotonic() + _HIDDEN_S
         while empty < _EMPTY_ROUNDS or await self._has_more(deadline):
-            landed = await self._land_patiently()
-            if landed:
-                taken, empty, deadline = taken + landed, 0, time.monotonic() + _HIDDEN_S
+            received = await self._receive_file_patiently()
+            if received:
+                taken, empty, deadline = taken + received, 0, time.monotonic() + _HIDDEN_S
             else:
                 empty += 1
             if await self._look_ahead():
-                _log.info("messages are landed", bus="sqs", landed=taken, **self.left)
+                _log.info("messages are received", bus="sqs", received=taken, **self.left)
         await self._client.close()
         self.left = {}
         return taken
@@ -167,7 +188,7 @@ class Receiver(AbstractContextManager["Receiver"]):
         return left > 0 and time.monotonic() < deadline
 
     async def _count_left(self) -> int | None:
-        counts = [await patiently("sqs", partial(self._count, queue), self._client.close) for queue in self._queues]
+        counts = [await call_patiently("sqs", partial(self._count, queue), self._client.close) for queue in self._queues]
         return None if None in counts else sum(count or 0 for count in counts)
 
     async def _count(self, queue: str) -> int | None:
@@ -182,10 +203,10 @@ class Receiver(AbstractContextManager["Receiver"]):
         # Who may receive need not be allowed to count.
         return None
 
-    async def _land_patiently(self) -> int:
-        return await patiently("sqs", self._land_file, self._client.close)
+    async def _receive_file_patiently(self) -> int:
+        return await call_patiently("sqs", self._receive_file, self._client.close)
 
-    async def _land_file(self) -> int:
+    async def _receive_file(self) -> int:
         """Receives until a file is full, old enough, or nothing more comes; writes it; deletes its messages."""
         await self._client.open()
         held: list[tuple[str, Mapping[str, Any]]] = []
@@ -198,14 +219,16 @@ class Receiver(AbstractContextManager["Receiver"]):
             held += found
             if failures and not held:
                 raise failures[0]
-            # What was taken is landed first: left alone it would be hidden from everybody for a while.
+            # What was taken is written first: left alone it would be hidden from everybody for a while.
             if failures or not found:
                 break
         if held:
             try:
                 await asyncio.to_thread(self._write, held)
             except OSError as error:
-                raise LakeError(f"--landing-dir: files can't be written to {self._folder}: {error.strerror}") from error
+                raise LakeError(
+                    f"messages of SQS can't be written to {self._folder}: {error.strerror}; name another folder with --landing-dir"
+                ) from error
             await self._delete(held)
         return len(held)
 
@@ -251,8 +274,8 @@ class Receiver(AbstractContextManager["Receiver"]):
                 calls.append(self._client.call("delete_message_batch", doing, QueueUrl=queue, Entries=part))
         for answer in await asyncio.gather(*calls):
             if isinstance(answer, Problem) or answer.get("Failed"):
-                # They come again, and are landed again; silver has them once.
-                _log.warning("messages that were landed could not be removed from their queue", bus="sqs")
+                # They come again, and are written again; silver has them once.
+                _log.warning("messages that were received could not be removed from their queue", bus="sqs")
 
 
 def to_columns(held: Sequence[tuple[str, Mapping[str, Any]]]) -> Columns:

@@ -5,7 +5,7 @@ among those of the same date and exchange, in files whose times overlap; a table
 that has a day. Comparing ids is a twentieth of the work: each task that shares a date and exchange with others compares all of them, and
 so needs to hear nothing from the others.
 
-Invariant: of a batch every new event comes out of exactly one share.
+Invariant: of a batch every new event comes out of exactly one task.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import pyarrow.parquet as pq
 
 from ..commits import TableFile
 from ..sources.records import SCHEMA
+from ..storage import DirectStorage
 from ..streams import split_refused
 from ..tables import QUARANTINE, Table
 from . import SILVER_TABLES
 from .repeats import ORDER, Mask, find_new
 
-__all__ = ["Share", "decode_events", "read_share"]
+__all__ = ["SilverTask", "decode_events", "run_task"]
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
@@ -37,9 +38,10 @@ _INDEX = ["event_id", "payload_case", "local_ts"]
 _READ = ["symbol", "payload_case", "local_ts", "origin", "event_id", "session", "sequence", "value"]
 
 
-class Share(msgspec.Struct, frozen=True):
+class SilverTask(msgspec.Struct, frozen=True):
     """What one task takes of the files that have the batch's events of one date and exchange."""
 
+    storage: DirectStorage
     date: str | None
     exchange: str | None
     paths: tuple[str, ...]
@@ -50,36 +52,36 @@ class Share(msgspec.Struct, frozen=True):
     """The files of each silver table for the same date and exchange."""
 
 
-def read_share(share: Share) -> Iterator[tuple[Table, pa.RecordBatch]]:
-    """Its new events as rows of their tables."""
-    files = [_open(path) for path in share.paths]
-    is_taken = _find_taken(files, share)
+def run_task(task: SilverTask) -> Iterator[tuple[Table, pa.RecordBatch]]:
+    """The new events of a task, as rows of their tables."""
+    files = [_open(task.storage, path) for path in task.paths]
+    is_taken = _find_taken(files, task)
     first = 0
     for file in files:
         for group in range(file.num_row_groups):
             last = first + file.metadata.row_group(group).num_rows
             if is_taken[first:last].any():
-                yield from _read_group(file, group, is_taken[first:last], share)
+                yield from _read_group(file, group, is_taken[first:last], task)
             first = last
         file.close()
 
 
-def _open(path: str) -> pq.ParquetFile:
+def _open(storage: DirectStorage, path: str) -> pq.ParquetFile:
     # Spark, which rewrites files when it joins small ones, has instants of a type of its own.
-    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us", filesystem=storage.filesystem)
 
 
-def _find_taken(files: Sequence[pq.ParquetFile], share: Share) -> Mask:
-    """Which rows are new, and this share's."""
+def _find_taken(files: Sequence[pq.ParquetFile], task: SilverTask) -> Mask:
+    """Which rows are new, and for this task to read."""
     index = _read_all(files, _INDEX)
     is_taken = np.zeros(len(index), np.bool_)
-    own = slice(len(index) * share.part // share.parts, len(index) * (share.part + 1) // share.parts)
+    own = slice(len(index) * task.part // task.parts, len(index) * (task.part + 1) // task.parts)
     for silver in SILVER_TABLES:
         rows = np.flatnonzero(pc.is_in(index.column("payload_case"), pa.array(silver.cases)).to_numpy())
         if not len(rows):
             continue
         events = index if len(rows) == len(index) else index.take(pa.array(rows))
-        ids, known = events.column("event_id"), _read_known(share.known[silver.name], events.column("local_ts"))
+        ids, known = events.column("event_id"), _read_known(task.storage, task.known[silver.name], events.column("local_ts"))
         is_taken[rows] = find_new(ids, known, lambda rows=rows: _read_all(files, [*ORDER]).take(pa.array(rows)))  # type: ignore[misc]
     is_taken[: own.start] = is_taken[own.stop :] = False
     return is_taken
@@ -97,13 +99,13 @@ def _zoned(rows: Rows) -> Rows:
     return rows
 
 
-def _read_known(files: Sequence[TableFile], times: pa.ChunkedArray) -> pa.ChunkedArray:
+def _read_known(storage: DirectStorage, files: Sequence[TableFile], times: pa.ChunkedArray) -> pa.ChunkedArray:
     """The ids in files, as far as their times overlap."""
     bounds = pc.min_max(times.cast(pa.int64()))
     first_us, last_us = bounds["min"].as_py(), bounds["max"].as_py()
     found: list[pa.Array] = []
     for path in (file.path for file in files if file.first_us <= last_us and first_us <= file.last_us):
-        with _open(path) as file:
+        with _open(storage, path) as file:
             groups = [group for group in range(file.num_row_groups) if _overlaps(file, group, first_us, last_us)]
             found += file.read_row_groups(groups, ["event_id"], use_threads=False).column("event_id").chunks
     return pa.chunked_array(found, pa.binary())
@@ -119,26 +121,26 @@ def _overlaps(file: pq.ParquetFile, group: int, first_us: int, last_us: int) -> 
     return bool(lowest <= last_us and first_us <= highest)
 
 
-def _read_group(file: pq.ParquetFile, group: int, is_taken: Mask, share: Share) -> Iterator[tuple[Table, pa.RecordBatch]]:
+def _read_group(file: pq.ParquetFile, group: int, is_taken: Mask, task: SilverTask) -> Iterator[tuple[Table, pa.RecordBatch]]:
     first = 0
     for batch in file.iter_batches(_ROWS_IN_BATCH, [group], _READ, use_threads=False):
         taken = pa.array(is_taken[first : first + len(batch)])
-        rows = [*decode_events(_completed(batch.filter(taken), share))]
+        rows = [*decode_events(_completed(batch.filter(taken), task))]
         if any(table is QUARANTINE for table, _ in rows):
             # What only the quarantine keeps is read only then.
             whole = file.read_row_group(group, use_threads=False).slice(first, len(batch)).filter(taken).combine_chunks()
-            rows = [*decode_events(_completed(whole.to_batches()[0], share))]
+            rows = [*decode_events(_completed(whole.to_batches()[0], task))]
         yield from rows
         first += len(batch)
 
 
-def _completed(events: pa.RecordBatch, share: Share) -> pa.RecordBatch:
+def _completed(events: pa.RecordBatch, task: SilverTask) -> pa.RecordBatch:
     """With the columns that stand in the table's log, and nulls for those that were not read."""
     columns = dict(zip(events.schema.names, _zoned(events).columns, strict=True))
-    day = None if share.date is None else date.fromisoformat(share.date)
+    day = None if task.date is None else date.fromisoformat(task.date)
     columns |= {
         "date": pa.repeat(pa.scalar(day, pa.date32()), len(events)),
-        "exchange": pa.repeat(pa.scalar(share.exchange, pa.string()), len(events)),
+        "exchange": pa.repeat(pa.scalar(task.exchange, pa.string()), len(events)),
     }
     missing = {name: pa.nulls(len(events), SCHEMA.field(name).type) for name in SCHEMA.names if name not in columns}
     return pa.RecordBatch.from_pydict({"bus": pa.nulls(len(events), pa.string()), **missing, **columns})

@@ -1,8 +1,8 @@
-"""Rows to Parquet files in a table's folder, written where they are, by workers or where they are few by the driver, a column at a time.
+"""Rows to Parquet files in the place of their table, a column at a time: by workers, or by the driver where there are few.
 
-Spark's own writer takes every row back into the JVM and apart again, which costs several times what decoding it does. What a worker
-writes here is not part of its table until the driver commits it (`commits`): a task that fails, or runs twice, leaves files that no
-reader sees, and that `lake optimize` removes.
+Spark's own writer takes every row back into the JVM and apart again, which costs several times what decoding it does. What is written
+here is not part of its table until the driver commits it (`commits`). A task that fails or runs twice leaves files that no reader sees;
+`lake optimize` removes them.
 
 Invariant: a file that is reported is whole, and lies where the report says.
 """
@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,19 +28,20 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
 from ..errors import LakeError
+from .storage import DirectStorage
 from .tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["LandedFile", "ToRows", "land", "land_rows", "landed_files", "write_files"]
+__all__ = ["ToRows", "WrittenFile", "read_reports", "write_files", "write_files_on_workers", "write_task"]
 
 ToRows = Callable[[Iterable[pa.RecordBatch]], Iterator[tuple[Table, pa.RecordBatch]]]
 """What a worker makes of what it is given: rows, each batch with the table that it belongs to and the columns of that table.
 
 Text that repeats may be given as dictionaries."""
 
-_LANDED_DDL = "files BINARY"
+_REPORT_DDL = "files BINARY"
 
 _HELD_BYTES = 64 * 1024**2
 """What a task holds before it writes: a row group of each file."""
@@ -54,7 +54,7 @@ _COUNTING = (pa.int64(), pa.timestamp("us", "UTC"))
 """Types of columns whose values follow one another: their differences are written, in less time and less room."""
 
 
-class LandedFile(msgspec.Struct, frozen=True):
+class WrittenFile(msgspec.Struct, frozen=True):
     """A file that waits to be committed."""
 
     table: str
@@ -69,14 +69,18 @@ class LandedFile(msgspec.Struct, frozen=True):
     """The latest broker time among the rows."""
 
 
-def land_rows(rows: DataFrame, to_rows: ToRows, folders: Mapping[str, str]) -> list[LandedFile]:
-    """Has workers write what they make of rows to files; `folders` has the place of each table."""
-    return landed_files(rows.mapInArrow(partial(land, to_rows, folders), _LANDED_DDL).collect())
+def write_files_on_workers(
+    rows: DataFrame, to_rows: ToRows, storage: DirectStorage, folders: Mapping[str, str]
+) -> list[WrittenFile]:
+    """Has workers write what they make of rows to files; `folders` has the place of each table, by its name."""
+    return read_reports(rows.mapInArrow(partial(write_task, to_rows, storage, folders), _REPORT_DDL).collect())
 
 
-def write_files(to_rows: ToRows, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> list[LandedFile]:
-    """Writes rows to files, here."""
-    files = _Files(folders)
+def write_files(
+    to_rows: ToRows, storage: DirectStorage, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]
+) -> list[WrittenFile]:
+    """Writes rows to files, in this process; leaves nothing where that fails."""
+    files = _TaskFiles(storage, folders)
     try:
         for table, rows in to_rows(batches):
             files.add(table, rows)
@@ -86,14 +90,16 @@ def write_files(to_rows: ToRows, folders: Mapping[str, str], batches: Iterable[p
         raise
 
 
-def land(to_rows: ToRows, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task does: writes the rows to files, and yields those files' list."""
+def write_task(
+    to_rows: ToRows, storage: DirectStorage, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What one task does: writes the rows to files, and yields a report of those files."""
     # A worker takes and gives back the same tens of megabytes over and over: this allocator keeps them at hand. Not every build has it.
     with suppress(NotImplementedError):
         pa.set_memory_pool(pa.jemalloc_memory_pool())
-    landed = write_files(to_rows, folders, batches)
+    written = write_files(to_rows, storage, folders, batches)
     _spare_collector()
-    yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(landed)], pa.binary())], names=["files"])
+    yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(written)], pa.binary())], names=["files"])
 
 
 @cache
@@ -102,20 +108,23 @@ def _spare_collector() -> None:
     gc.freeze()
 
 
-def landed_files(reports: Iterable[Any]) -> list[LandedFile]:
+def read_reports(reports: Iterable[Any]) -> list[WrittenFile]:
     """The files that all tasks reported."""
-    return [file for report in reports for file in msgspec.msgpack.decode(bytes(report["files"]), type=list[LandedFile])]
+    return [file for report in reports for file in msgspec.msgpack.decode(bytes(report["files"]), type=list[WrittenFile])]
 
 
 @dataclass
-class _File:
+class _OpenFile:
     """A file that is being written."""
 
+    storage: DirectStorage
     table: Table
     folder: str
     partition: dict[str, str | None]
     held: list[pa.RecordBatch] = field(default_factory=list)
     path: str = ""
+    """In the folder; empty before it is begun."""
+    out: pa.NativeFile | None = None
     writer: pq.ParquetWriter | None = None
     rows: int = 0
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -141,23 +150,26 @@ class _File:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A disk that is full, or of no use, is said as one sentence."""
+        """What goes wrong with a disk becomes one sentence."""
         try:
             yield
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
-            raise LakeError(f"--lake: files can't be written to {self.folder}: {why}") from error
+            raise LakeError(
+                f"files can't be written to {self.folder}: {why}; make room there, or choose another lake with --lake"
+            ) from error
 
     def _open(self, schema: pa.Schema) -> None:
         inside = "/".join(f"{name}={_folder_name(value)}" for name, value in self.partition.items())
         self.path = f"{inside}/part-{uuid.uuid4().hex}.parquet".lstrip("/")
-        place = Path(self.folder, self.path)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        filesystem, place = self.storage.filesystem, f"{self.folder}/{self.path}"
+        filesystem.create_dir(place.rpartition("/")[0], recursive=True)
+        self.out = filesystem.open_output_stream(place)
         counting = [column.name for column in schema if column.type in _COUNTING]
         leaves = [leaf for column in schema for leaf in _leaves(column)]
         known = [leaf for leaf in leaves if not _NEVER_REPEATED.match(leaf)]
         self.writer = pq.ParquetWriter(
-            place,
+            self.out,
             schema,
             compression={leaf: "none" if leaf in _RANDOM else "zstd" for leaf in leaves},
             # Events are most of bronze: at this level they take three quarters of the time, and 2 % more room.
@@ -178,24 +190,37 @@ class _File:
 
     @property
     def is_full(self) -> bool:
-        return bool(self.path) and Path(self.folder, self.path).stat().st_size >= _FILE_BYTES
+        return self.out is not None and self.out.tell() >= _FILE_BYTES
 
-    def close(self) -> LandedFile:
+    def close(self) -> WrittenFile:
         """Finishes it."""
         assert self.writer is not None
+        assert self.out is not None
         with self._writing():
             self.writer.close()
-        size = Path(self.folder, self.path).stat().st_size
-        return LandedFile(self.table.name, self.path, self.partition, self.rows, size, self.ranges, self.newest_us)
+            size = self.out.tell()
+            self.out.close()
+        return WrittenFile(self.table.name, self.path, self.partition, self.rows, size, self.ranges, self.newest_us)
+
+    def abandon(self) -> None:
+        """Removes what was written of it."""
+        for part in (self.writer, self.out):
+            # On a full disk it can't be finished either; what is told is why the task failed.
+            with suppress(OSError, pa.ArrowException):
+                if part is not None:
+                    part.close()
+        if self.path:
+            _remove(self.storage, f"{self.folder}/{self.path}")
 
 
-class _Files:
+class _TaskFiles:
     """The files of one task: one at a time for each partition of each table."""
 
-    def __init__(self, folders: Mapping[str, str]) -> None:
+    def __init__(self, storage: DirectStorage, folders: Mapping[str, str]) -> None:
+        self._storage = storage
         self._folders = folders
-        self._open: dict[tuple[str, ...], _File] = {}
-        self._closed: list[LandedFile] = []
+        self._open: dict[tuple[str, ...], _OpenFile] = {}
+        self._closed: list[WrittenFile] = []
         self._held_bytes = 0
 
     def add(self, table: Table, rows: pa.RecordBatch) -> None:
@@ -204,7 +229,7 @@ class _Files:
             place = (table.name, *map(repr, partition.values()))
             file = self._open.get(place)
             if file is None:
-                file = self._open[place] = _File(table, self._folders[table.name], partition)
+                file = self._open[place] = _OpenFile(self._storage, table, self._folders[table.name], partition)
             file.held.append(part)
             self._held_bytes += part.nbytes
         if self._held_bytes >= _HELD_BYTES:
@@ -218,7 +243,7 @@ class _Files:
                 del self._open[place]
         self._held_bytes = 0
 
-    def close(self) -> list[LandedFile]:
+    def close(self) -> list[WrittenFile]:
         """Finishes all files."""
         for file in self._open.values():
             file.flush()
@@ -229,13 +254,14 @@ class _Files:
     def abandon(self) -> None:
         """Removes what was written."""
         for file in self._open.values():
-            if file.writer is not None:
-                # On a full disk it can't be finished either; what is told is why the task failed.
-                with suppress(OSError, pa.ArrowException):
-                    file.writer.close()
-                Path(file.folder, file.path).unlink(missing_ok=True)
-        for landed in self._closed:
-            Path(self._folders[landed.table], landed.path).unlink(missing_ok=True)
+            file.abandon()
+        for written in self._closed:
+            _remove(self._storage, f"{self._folders[written.table]}/{written.path}")
+
+
+def _remove(storage: DirectStorage, path: str) -> None:
+    with suppress(FileNotFoundError):
+        storage.filesystem.delete_file(path)
 
 
 def _by_partition(table: Table, rows: pa.RecordBatch) -> Iterator[tuple[dict[str, str | None], pa.RecordBatch]]:

@@ -15,10 +15,12 @@ import pytest
 from deltalake import DeltaTable
 
 from tardis_machine.errors import LakeError
-from tardis_machine.lakehouse import landing
+from tardis_machine.lakehouse import table_files
 from tardis_machine.lakehouse.commits import Commits, Step
-from tardis_machine.lakehouse.landing import LandedFile, land, landed_files
-from tardis_machine.lakehouse.tables import Lake, Table
+from tardis_machine.lakehouse.lake import Lake
+from tardis_machine.lakehouse.storage import DirectStorage
+from tardis_machine.lakehouse.table_files import WrittenFile, read_reports, write_task
+from tardis_machine.lakehouse.tables import Table
 
 TABLE = Table(
     "silver.things",
@@ -52,6 +54,12 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
+def direct(lake: Lake) -> DirectStorage:
+    found = lake.storage.direct
+    assert found is not None
+    return found
+
+
 def rows(*places: tuple[int, str | None]) -> pa.RecordBatch:
     """A row for each day and exchange; `n` counts."""
     return pa.RecordBatch.from_pylist(
@@ -70,18 +78,20 @@ def rows(*places: tuple[int, str | None]) -> pa.RecordBatch:
     )
 
 
-def landed(lake: Lake, *batches: pa.RecordBatch) -> list[LandedFile]:
-    (report,) = land(lambda given: ((TABLE, batch) for batch in given), {TABLE.name: lake.path(TABLE)}, batches)
-    return landed_files(report.to_pylist())
+def written(lake: Lake, *batches: pa.RecordBatch) -> list[WrittenFile]:
+    (report,) = write_task(
+        lambda given: ((TABLE, batch) for batch in given), direct(lake), {TABLE.name: lake.path(TABLE)}, batches
+    )
+    return read_reports(report.to_pylist())
 
 
 def read(lake: Lake) -> list[dict[str, Any]]:
     return sorted(pa.table(DeltaTable(lake.path(TABLE)).to_pyarrow_table()).to_pylist(), key=lambda row: row["n"])
 
 
-def test_rows_land_in_the_files_of_their_partition_and_are_there_once_committed(lake: Lake) -> None:
+def test_rows_are_written_to_the_files_of_their_partition_and_are_there_once_committed(lake: Lake) -> None:
     given = rows((1, "a"), (2, "a"), (1, None), (1, "of / two"), (1, "a"))
-    files = landed(lake, given)
+    files = written(lake, given)
     assert [(file.partition["date"], file.partition["exchange"], file.rows) for file in files] == [
         ("1970-01-02", "a", 2),
         ("1970-01-02", None, 1),
@@ -91,7 +101,7 @@ def test_rows_land_in_the_files_of_their_partition_and_are_there_once_committed(
     assert all(Path(lake.path(TABLE), file.path).stat().st_size == file.size for file in files)
     assert files[0].ranges == {"local_ts": (DAY_US, DAY_US + 4)}
     assert read(lake) == []
-    Commits(lake).commit(TABLE, files)
+    Commits(lake, direct(lake)).commit(TABLE, files)
     assert read(lake) == given.to_pylist()
 
 
@@ -100,30 +110,32 @@ def test_text_may_come_as_dictionaries_that_differ_from_batch_to_batch(lake: Lak
     plain = [rows((1, "a"), (1, None)), rows((1, None), (1, "b"), (1, "a"))]
     given = [batch.set_column(1, "exchange", batch.column("exchange").dictionary_encode()) for batch in plain]
     table = Table(TABLE.name, TABLE.columns, partition_by=("date",), skip_by=("local_ts",))
-    (report,) = land(lambda batches: ((table, batch) for batch in batches), {TABLE.name: lake.path(TABLE)}, given)
-    [file] = landed_files(report.to_pylist())
-    written = pq.read_table(Path(lake.path(TABLE), file.path), partitioning=None)
-    assert written.schema.field("exchange").type == pa.string()
-    assert written.to_pylist() == pa.Table.from_batches(plain).drop_columns(["date"]).to_pylist()
-    by_exchange = landed(lake, *given)
-    Commits(lake).commit(TABLE, by_exchange)
+    (report,) = write_task(
+        lambda batches: ((table, batch) for batch in batches), direct(lake), {TABLE.name: lake.path(TABLE)}, given
+    )
+    [file] = read_reports(report.to_pylist())
+    read_back = pq.read_table(Path(lake.path(TABLE), file.path), partitioning=None)
+    assert read_back.schema.field("exchange").type == pa.string()
+    assert read_back.to_pylist() == pa.Table.from_batches(plain).drop_columns(["date"]).to_pylist()
+    by_exchange = written(lake, *given)
+    Commits(lake, direct(lake)).commit(TABLE, by_exchange)
     assert [(file.partition["exchange"], file.rows) for file in by_exchange] == [("a", 2), (None, 2), ("b", 1)]
     assert read(lake) == sorted(pa.Table.from_batches(plain).to_pylist(), key=lambda row: row["n"])
 
 
 def test_what_a_task_holds_is_bounded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing, "_HELD_BYTES", 1)
-    assert [file.rows for file in landed(lake, rows((1, "a")), rows((1, "a"), (1, "a")))] == [3]
-    monkeypatch.setattr(landing, "_FILE_BYTES", 1)
-    files = landed(lake, rows((1, "a")), rows((1, "a"), (1, "a")))
+    monkeypatch.setattr(table_files, "_HELD_BYTES", 1)
+    assert [file.rows for file in written(lake, rows((1, "a")), rows((1, "a"), (1, "a")))] == [3]
+    monkeypatch.setattr(table_files, "_FILE_BYTES", 1)
+    files = written(lake, rows((1, "a")), rows((1, "a"), (1, "a")))
     assert [file.rows for file in files] == [1, 2]
     assert len({file.path for file in files}) == 2
 
 
 @pytest.mark.parametrize("held_bytes", [1, 1 << 30])
 def test_a_task_that_fails_leaves_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch, held_bytes: int) -> None:
-    monkeypatch.setattr(landing, "_HELD_BYTES", held_bytes)
-    monkeypatch.setattr(landing, "_FILE_BYTES", held_bytes)
+    monkeypatch.setattr(table_files, "_HELD_BYTES", held_bytes)
+    monkeypatch.setattr(table_files, "_FILE_BYTES", held_bytes)
 
     def failing(batches: Any) -> Iterator[tuple[Table, pa.RecordBatch]]:
         yield TABLE, rows((1, "a"))
@@ -131,7 +143,7 @@ def test_a_task_that_fails_leaves_nothing(lake: Lake, monkeypatch: pytest.Monkey
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        list(land(failing, {TABLE.name: lake.path(TABLE)}, ()))
+        list(write_task(failing, direct(lake), {TABLE.name: lake.path(TABLE)}, ()))
     assert list(Path(lake.path(TABLE)).rglob("*.parquet")) == []
 
 
@@ -140,42 +152,42 @@ def test_a_disk_that_takes_no_more_is_said_and_left_as_it_was(lake: Lake) -> Non
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
-        with pytest.raises(LakeError, match=r"^--lake: files can't be written to .*a lake/silver/things: File too large$"):
-            [*land(lambda _: iter([(TABLE, large)]), {TABLE.name: lake.path(TABLE)}, ())]
+        with pytest.raises(LakeError, match=r"^files can't be written to .*a lake/silver/things: File too large; .* --lake$"):
+            [*write_task(lambda _: iter([(TABLE, large)]), direct(lake), {TABLE.name: lake.path(TABLE)}, ())]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not [*Path(lake.path(TABLE)).rglob("*.parquet")]
 
 
 def test_a_step_is_committed_once_by_whoever_comes_first(lake: Lake) -> None:
-    one, other = Commits(lake), Commits(lake)
+    one, other = Commits(lake, direct(lake)), Commits(lake, direct(lake))
     assert not one.is_done(TABLE, Step("stream/1", 0))
-    assert one.commit(TABLE, landed(lake, rows((1, "a"))), Step("stream/1", 0))
+    assert one.commit(TABLE, written(lake, rows((1, "a"))), Step("stream/1", 0))
     assert one.is_done(TABLE, Step("stream/1", 0))
     assert other.is_done(TABLE, Step("stream/1", 0))
     assert not other.is_done(TABLE, Step("stream/1", 1))
     assert not other.is_done(TABLE, Step("stream/2", 0))
-    again = landed(lake, rows((1, "b")))
+    again = written(lake, rows((1, "b")))
     assert not other.commit(TABLE, again, Step("stream/1", 0))
     assert [row["exchange"] for row in read(lake)] == ["a"]
     # Files that will never belong to the table do not lie about.
     assert not Path(lake.path(TABLE), again[0].path).exists()
-    other.commit(TABLE, landed(lake, rows((1, "b"))), Step("stream/1", 1))
+    other.commit(TABLE, written(lake, rows((1, "b"))), Step("stream/1", 1))
     assert len(read(lake)) == 2
 
 
-def test_marks_outlive_a_checkpoint_of_the_log(lake: Lake) -> None:
+def test_steps_outlive_a_checkpoint_of_the_log(lake: Lake) -> None:
     for batch in range(12):
-        Commits(lake).commit(TABLE, landed(lake, rows((1, "a"))), Step("stream/1", batch))
+        Commits(lake, direct(lake)).commit(TABLE, written(lake, rows((1, "a"))), Step("stream/1", batch))
     DeltaTable(lake.path(TABLE)).create_checkpoint()
-    assert Commits(lake).is_done(TABLE, Step("stream/1", 11))
-    assert not Commits(lake).is_done(TABLE, Step("stream/1", 12))
+    assert Commits(lake, direct(lake)).is_done(TABLE, Step("stream/1", 11))
+    assert not Commits(lake, direct(lake)).is_done(TABLE, Step("stream/1", 12))
     assert len(read(lake)) == 12
 
 
 def test_files_are_found_by_partition_with_the_times_of_their_rows(lake: Lake) -> None:
-    commits = Commits(lake)
-    commits.commit(TABLE, landed(lake, rows((1, "a"), (1, "a"), (1, None), (2, "a"), (3, "a"))))
+    commits = Commits(lake, direct(lake))
+    commits.commit(TABLE, written(lake, rows((1, "a"), (1, "a"), (1, None), (2, "a"), (3, "a"))))
     asked = [
         {"date": "1970-01-02", "exchange": "a"},
         {"date": "1970-01-02", "exchange": None},
@@ -194,9 +206,9 @@ def test_files_are_found_by_partition_with_the_times_of_their_rows(lake: Lake) -
 
 
 def test_a_log_that_takes_no_commit_is_named(lake: Lake) -> None:
-    files = landed(lake, rows((1, "a")))
+    files = written(lake, rows((1, "a")))
     log = Path(lake.path(TABLE), "_delta_log")
-    commits = Commits(lake)
+    commits = Commits(lake, direct(lake))
     assert commits.is_plain(TABLE)
     for entry in log.iterdir():
         entry.unlink()

@@ -1,0 +1,99 @@
+"""What a source is: a bus as the lake reads it.
+
+Invariant: nothing here knows a bus. A source is plain data until `read_stream` or `feed` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..storage import Storage
+
+__all__ = ["ExpectedRows", "Feed", "Source", "SourceStream", "ToRecords"]
+
+ToRecords = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What workers make of the rows of a stream: batches of `records.SCHEMA`."""
+
+ExpectedRows = Callable[[Mapping[str, Any], Mapping[str, Any]], int | None]
+"""How many records lie after one offset, up to and with another; None where some are gone and nobody knows how many."""
+
+
+def as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For streams whose rows are records."""
+    return iter(batches)
+
+
+class SourceStream(NamedTuple):
+    """An unbounded DataFrame, and what has to be known of its rows."""
+
+    rows: DataFrame
+    to_records: ToRecords = as_they_are
+    expected_rows: ExpectedRows | None = None
+    """Given where records may be gone before they are read. What a batch then has too few is reported as lost."""
+
+
+class Feed(Protocol):
+    """What brings records to where a stream finds them, for as long as a context lasts."""
+
+    @property
+    def failure(self) -> Exception | None:
+        """What ended it; the job then ends with it."""
+
+    @property
+    def left(self) -> Mapping[str, int]:
+        """How many of what it has not brought yet; empty where that is not known."""
+
+
+class Source(Protocol):
+    """One bus at one address, with the destinations that are read of it.
+
+    A job creates the source on the driver, asks for its `identity`, enters `feed`, and then calls `read_stream` once. From then on Spark
+    calls into the stream: it plans a batch as a pair of offsets, writes the offsets to the checkpoint, and has workers read the batch.
+
+    A source owes the lake three things:
+
+    - Replay. A batch that was planned has the same records whenever it is read again, also by another process that has nothing but
+      the two offsets in the checkpoint. Spark reads a batch again when a task fails, and after a job was killed.
+    - Positions. `position` tells a record apart from every other one of the same bus and destination, for ever.
+    - Honest loss. Records that were there and are gone before they were read are never passed over in silence: the rows between
+      two offsets are counted as the bus counted them (`SourceStream.expected_rows`), so a batch has too few.
+
+    A source may bring a record twice, in two batches or in one: silver keeps each event once.
+    """
+
+    @property
+    def name(self) -> str:
+        """As `--from` has it; it becomes the column `bus`."""
+
+    def identity(self) -> str:
+        """What is read, without secrets: the same text for the same source, another for any other.
+
+        The checkpoint of a stream belongs to it. So it must not change from one release to the next.
+        """
+
+    def read_stream(self, spark: SparkSession, max_batch_bytes: int) -> SourceStream:
+        """The records from the oldest one that there is, in batches of about so many bytes.
+
+        Where a checkpoint is there, Spark goes on behind its last offset instead. LakeError where the source can't be read at all.
+        """
+
+    def count_left(self, checkpoints: Storage, progress: str, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+        """How many of what the stream has not read yet, such as `{"records": 12}`; empty where that is not known.
+
+        `progress` is the folder in `checkpoints` where Spark writes down what batches hold; `sources` is what Spark tells of where the
+        last batch began and ended. It is called now and then while the stream runs, and so must not read the records.
+        """
+
+    def feed(self, *, once: bool) -> AbstractContextManager[Feed | None]:
+        """What has to run beside the stream; by default nothing.
+
+        It is entered before `read_stream` is called. With `once` it has brought all that there is when it is entered.
+        """
+        return nullcontext()
