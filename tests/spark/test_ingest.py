@@ -207,3 +207,13 @@ def test_workers_and_spark_go_on_where_the_other_stopped(lake: LakeUnderTest) ->
     (stream,) = (place.name for place in Path(by_workers.root, "_checkpoints").glob("bronze-*"))
     identity = Path(by_workers.checkpoint(stream), "identity").read_text()
     assert marks.transaction_version(f"{stream}/{identity}/{EVENTS.name}") == 2
+
+
+def test_what_is_refused_is_kept_also_where_as_many_rows_are_good_as_there_are_files(lake: LakeUnderTest) -> None:
+    """Spark writes what workers decoded, and counts rows of its own: here files, of which each has several records."""
+    lake.lake = Lake.at(Path(lake.lake.root).as_uri())
+    lake.bus.write("a", encode(trades(2)))
+    lake.bus.write("b", [*encode(trades(1, start=2), session="s2"), b"\xff"])
+    lake.ingest(max_batch_bytes=1, until="bronze")
+    assert lake.count(EVENTS) == 3
+    assert [row[7] for row in lake.quarantine] == ["part-b.parquet:1"]
