@@ -81,7 +81,7 @@ def test_a_backfill_brings_what_a_bus_would_have_brought(lake: LakeUnderTest, ap
 
     # It fails where upstream does, and leaves nothing behind that is not whole.
     api.fail(Fault(status=400, message="no such thing"), times=1000)
-    with pytest.raises(LakeError, match=r"The backfill stopped: backfill\|bitmex\|.*no such thing"):
+    with pytest.raises(LakeError, match=r"the backfill stopped: backfill\|bitmex\|.*no such thing"):
         job_of(request_of()).run()
     api.recover()
     assert lake.spark.read.format("delta").load(other.path(EVENTS)).count() == 0
@@ -147,7 +147,7 @@ def test_what_is_committed_stays_when_a_job_is_told_to_stop_or_fails(
 
     failed, stopped = Lake.at(tmp_path / "failed"), Lake.at(tmp_path / "stopped")
     api.fail(Fault(status=400, message="no such thing"), times=1)
-    with pytest.raises(LakeError, match=r"The backfill stopped: backfill\|bitmex\|.*no such thing"):
+    with pytest.raises(LakeError, match=r"the backfill stopped: backfill\|bitmex\|.*no such thing"):
         job_to(failed).run()
     # The commit that failed brought nothing, the one beside it all, and no third was begun.
     assert sessions(failed) == 2

@@ -52,18 +52,20 @@ def test_answers_in_every_form(lake: LakeUnderTest, tmp_path: Path, capsys: pyte
 
     nowhere = tmp_path / "nowhere"
     for flag, file in (("output", nowhere / "answer.csv"), ("chart", nowhere / "prices.png")):
-        with pytest.raises(LakeError, match=rf"--{flag}: there is no folder {nowhere} to write {file.name} to"):
+        with pytest.raises(
+            LakeError, match=rf"there is no folder {nowhere} to write {file.name} to; name another file with --{flag}"
+        ):
             ask(lake, query, **{flag: file})
     with pytest.raises(LakeError, match=rf"{tmp_path} can't be written: Is a directory; name another file with --output"):
         ask(lake, query, "csv", output=tmp_path)
     for flag in ({}, {"chart": tmp_path / "none.png"}):
-        with pytest.raises(LakeError, match=r"The query failed: .*is not true"):
+        with pytest.raises(LakeError, match=r"the query failed: .*is not true"):
             ask(lake, "select local_ts, assert_true(price < 0) from silver.trades", **flag)
 
     # A table that has had no rows yet is empty, not unknown.
     ask(lake, "select count(*) as n from silver.quotes", "json")
     assert json.loads(capsys.readouterr().out.splitlines()[-2]) == {"n": 0}
-    with pytest.raises(LakeError, match=r"The query can't be run: .*nothing"):
+    with pytest.raises(LakeError, match=r"the query can't be run: .*nothing"):
         ask(lake, "select nothing from silver.trades")
 
 

@@ -123,7 +123,7 @@ class Commits:
             yield
         except Exception as error:
             text = " ".join(re.sub(r"\x1b\[\d+m|↳", "", str(error)).split())
-            raise LakeError(f"The log of {table.name} in {self._lake.root} can't be used: {text}") from error
+            raise LakeError(f"the log of {table.name} in {self._lake.root} can't be used: {text}") from error
 
     def _remove(self, table: Table, files: Sequence[WrittenFile]) -> None:
         for file in files:

@@ -27,7 +27,7 @@ from .gold.writer import GoldWriter, read_changes
 from .lake import Lake, check_table, prepare_table
 from .options import DEFAULT_GOLD
 from .silver.writer import SilverWriter, read_events
-from .sources import Feed, Source
+from .sources import Source, SourceReceiver
 from .streams import BatchWriter, Counts, progress_of, start_stream, stream_error
 from .tables import EVENTS, QUARANTINE, all_tables
 from .unread import count_rows
@@ -95,8 +95,8 @@ class Ingest:
             check_table(self.spark, self.lake, table)
         for table in (EVENTS, QUARANTINE):
             prepare_table(self.spark, self.lake, table)
-        with self.source.feed(once=trigger_s is None) as feed:
-            return _run_streams(self._streams(), trigger_s, report, stop, feed)
+        with self.source.receive(once=trigger_s is None) as receiver:
+            return _run_streams(self._streams(), trigger_s, report, stop, receiver)
 
     def _streams(self) -> Iterable[PlannedStream]:
         source = self.source
@@ -147,7 +147,7 @@ def _run_streams(
     trigger_s: float | None,
     report: Report | None,
     stop: threading.Event | None,
-    feed: Feed | None,
+    receiver: SourceReceiver | None,
 ) -> list[Counts]:
     """Runs streams beside each other, or without a trigger one after the other, each to its end."""
     from pyspark.errors import PySparkException
@@ -164,12 +164,12 @@ def _run_streams(
                 raise stream_error(planned.name, error) from error
             running.append(RunningStream(planned.name, query, writer, planned.count_left))
             if trigger_s is None:
-                _wait(running, stop, report, feed)
+                _wait(running, stop, report, receiver)
         if trigger_s is not None:
-            _wait(running, stop, report, feed)
+            _wait(running, stop, report, receiver)
     finally:
         _stop(running)
-    _look_ahead(running, feed)
+    _look_ahead(running, receiver)
     return [stream.writer.counts for stream in running]
 
 
@@ -192,11 +192,11 @@ class RunningStream(NamedTuple):
             return {}
 
 
-def _wait(running: list[RunningStream], stop: threading.Event, report: Report | None, feed: Feed | None) -> None:
+def _wait(running: list[RunningStream], stop: threading.Event, report: Report | None, receiver: SourceReceiver | None) -> None:
     look_at = time.monotonic() + _LOOK_S
     while not stop.wait(_POLL_S):
-        if feed is not None and feed.failure is not None:
-            raise feed.failure
+        if receiver is not None and receiver.failure is not None:
+            raise receiver.failure
         for stream in running:
             failure = stream.query.exception()
             if failure is not None:
@@ -204,17 +204,17 @@ def _wait(running: list[RunningStream], stop: threading.Event, report: Report | 
                 raise stream_error(stream.name, stream.writer.failure or failure) from failure
         if report is not None:
             if time.monotonic() >= look_at:
-                look_at = time.monotonic() + max(_look_ahead(running, feed) / _LOOK_SHARE, _LOOK_S)
+                look_at = time.monotonic() + max(_look_ahead(running, receiver) / _LOOK_SHARE, _LOOK_S)
             report([stream.writer.counts for stream in running])
         if not any(stream.query.isActive for stream in running):
             break
 
 
-def _look_ahead(running: list[RunningStream], feed: Feed | None) -> float:
+def _look_ahead(running: list[RunningStream], receiver: SourceReceiver | None) -> float:
     """Counts what is left for each stream; how many seconds that took."""
     began = time.monotonic()
     for place, stream in enumerate(running):
-        stream.writer.counts.left = {**(feed.left if feed is not None and place == 0 else {}), **stream.look_ahead()}
+        stream.writer.counts.left = {**(receiver.left if receiver is not None and place == 0 else {}), **stream.look_ahead()}
     return time.monotonic() - began
 
 

@@ -205,12 +205,12 @@ def find_java(environ: Mapping[str, str]) -> str:
     java = Path(home) / "bin" / "java" if home else Path(on_path).resolve() if on_path else None
     if java is None or not java.exists():
         where = f"JAVA_HOME is {str(home)!r}, where there is no bin/java" if home else "no 'java' is on PATH"
-        raise LakeError(f"Spark needs Java, and {where}: {remedy}")
+        raise LakeError(f"Spark needs Java, and {where}; {remedy}")
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
     version = re.search(r'version "(\d+)', answer.stderr)
     if version is None or int(version[1]) < _JAVA_VERSION:
         found = f"version {version[1]}" if version else "of a version that it does not tell"
-        raise LakeError(f"Spark needs Java {_JAVA_VERSION} or later, and {java} is {found}: {remedy}")
+        raise LakeError(f"Spark needs Java {_JAVA_VERSION} or later, and {java} is {found}; {remedy}")
     return str(java.parent.parent)
 
 
@@ -225,6 +225,6 @@ def find_jars(jars_dir: str | Path | None = None) -> list[Path]:
             return sorted(folder.glob("*.jar"))
     looked_in = " and ".join(str(folder) for folder in candidates)
     raise LakeError(
-        f"The jars of Delta Lake are not in {looked_in}: run 'make setup' in the source checkout, name their folder with "
+        f"the jars of Delta Lake are not in {looked_in}; run 'make setup' in the source checkout, name their folder with "
         "--spark-jars, or let Spark fetch them with --spark-conf spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0"
     )

@@ -214,5 +214,5 @@ def test_a_log_that_takes_no_commit_is_named(lake: Lake) -> None:
         entry.unlink()
     log.rmdir()
     log.write_text("no folder")
-    with pytest.raises(LakeError, match=r"^The log of silver\.things in .*a lake can't be used: .*Not a directory.*$"):
+    with pytest.raises(LakeError, match=r"^the log of silver\.things in .*a lake can't be used: .*Not a directory.*$"):
         commits.commit(TABLE, files)

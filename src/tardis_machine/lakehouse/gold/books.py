@@ -64,11 +64,11 @@ class RebuildRange(NamedTuple):
     exchange: str
     symbol: str
     emit_from_us: int
-    """From here on all rows are new,"""
+    """The first instant whose rows are computed anew."""
     until_us: int | None
-    """up to here, where a snapshot replaces the book; None: to the end."""
+    """The last such instant: a snapshot replaces the book there. None: there is no end."""
     known_us: int | None
-    """When the last change was in the book to begin with; None: there is none."""
+    """The time of the known book that the rebuilding begins with; None: it begins without one."""
 
     @staticmethod
     def to_frame(spark: SparkSession, ranges: Sequence[RebuildRange]) -> DataFrame:

@@ -1,6 +1,6 @@
 """What a source is: a bus as the lake reads it.
 
-Invariant: nothing here knows a bus. A source is plain data until `read_stream` or `feed` is called.
+Invariant: nothing here knows a bus. A source is plain data until `read_stream` or `receive` is called.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..storage import Storage
 
-__all__ = ["ExpectedRows", "Feed", "Source", "SourceStream", "ToRecords"]
+__all__ = ["ExpectedRows", "Source", "SourceReceiver", "SourceStream", "ToRecords"]
 
 ToRecords = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What workers make of the rows of a stream: batches of `records.SCHEMA`."""
@@ -39,8 +39,8 @@ class SourceStream(NamedTuple):
     """Given where records may be gone before they are read. What a batch then has too few is reported as lost."""
 
 
-class Feed(Protocol):
-    """What brings records to where a stream finds them, for as long as a context lasts."""
+class SourceReceiver(Protocol):
+    """What takes records out of a bus that can't be read twice, and puts them where the stream finds them."""
 
     @property
     def failure(self) -> Exception | None:
@@ -48,13 +48,13 @@ class Feed(Protocol):
 
     @property
     def left(self) -> Mapping[str, int]:
-        """How many of what it has not brought yet; empty where that is not known."""
+        """How many of what it has not received yet; empty where that is not known."""
 
 
 class Source(Protocol):
     """One bus at one address, with the destinations that are read of it.
 
-    A job creates the source on the driver, asks for its `identity`, enters `feed`, and then calls `read_stream` once. From then on Spark
+    A job creates the source on the driver, asks for its `identity`, enters `receive`, and then calls `read_stream` once. From then on Spark
     calls into the stream: it plans a batch as a pair of offsets, writes the offsets to the checkpoint, and has workers read the batch.
 
     A source owes the lake three things:
@@ -91,9 +91,9 @@ class Source(Protocol):
         last batch began and ended. It is called now and then while the stream runs, and so must not read the records.
         """
 
-    def feed(self, *, once: bool) -> AbstractContextManager[Feed | None]:
-        """What has to run beside the stream; by default nothing.
+    def receive(self, *, once: bool) -> AbstractContextManager[SourceReceiver | None]:
+        """A receiver that runs beside the stream, for as long as the context lasts; by default there is none.
 
-        It is entered before `read_stream` is called. With `once` it has brought all that there is when it is entered.
+        It is entered before `read_stream` is called. With `once`, all that there is has been received when it is entered.
         """
         return nullcontext()

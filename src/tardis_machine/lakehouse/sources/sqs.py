@@ -105,7 +105,7 @@ class SqsSource(Source):
         return count_files(self._folder.list_files(self._folder.root, FILES), checkpoints, progress)
 
     @contextmanager
-    def feed(self, *, once: bool) -> Iterator[SqsReceiver]:
+    def receive(self, *, once: bool) -> Iterator[SqsReceiver]:
         """Receives messages: with `once` what the queues have now, before the stream starts; else for as long as the context lasts."""
         receiver = SqsReceiver(self._options, self._folder.local_folder)
         if once:
