@@ -361,17 +361,16 @@ def test_what_can_not_be_done_is_said_before_anything_starts(program: Program) -
         assert last_line(errors).startswith(says)
 
 
-def test_progress_knows_the_time_of_the_last_line() -> None:
+def test_progress_knows_the_time_of_the_last_message() -> None:
     progress = Progress(parse_normalized_requests([options(), options(to=f"{DAY}00:10:00Z")]))
     assert progress.to_us - progress.from_us == 600_000_000
     assert progress.reached_us == progress.from_us
-    raw = b'{"localTimestamp":"2020-02-01T00:00:07.1234567Z","message":{"localTimestamp":"x"}}\n\n'
-    for data, reached_us in (
-        (b'{"localTimestamp":"2020-02-01T00:00:05.000Z"}\n', 5_000_000),
-        (raw, 7_123_456),
-        (b"\n", 7_123_456),
+    for chunk_us, reached_us in (
+        (progress.from_us + 5_000_000, 5_000_000),
+        (progress.from_us + 7_123_456, 7_123_456),
+        (0, 7_123_456),  # only disconnects, which have no time
     ):
-        progress.note(Chunk(memoryview(data), 1))
+        progress.note(Chunk(b"", 1, reached_us=chunk_us))
         assert progress.reached_us - progress.from_us == reached_us
     progress.complete()
     assert progress.reached_us == progress.to_us
