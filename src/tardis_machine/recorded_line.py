@@ -11,6 +11,7 @@ over many of them slice with the lengths below, all others call the functions.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from .messages import to_timestamp
@@ -20,6 +21,7 @@ __all__ = [
     "MESSAGE_START",
     "MINUTE_LENGTH",
     "TIME_LENGTH",
+    "begins_with_time",
     "clock_of",
     "message_of",
     "time_of",
@@ -35,6 +37,13 @@ KEY_LENGTH = 26
 """Of the time, all digits but the seventh."""
 MINUTE_LENGTH = 16
 """Of the time, up to its minute."""
+
+_HEAD = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z ")
+
+
+def begins_with_time(line: bytes) -> bool:
+    """Whether these bytes are a line, or the first of one."""
+    return _HEAD.match(line) is not None
 
 
 def time_of(line: bytes) -> bytes:

@@ -11,6 +11,7 @@ from tardis_machine.recorded_line import (
     MESSAGE_START,
     MINUTE_LENGTH,
     TIME_LENGTH,
+    begins_with_time,
     clock_of,
     message_of,
     time_of,
@@ -31,6 +32,13 @@ def test_the_parts_of_a_line() -> None:
     assert (LINE[:TIME_LENGTH], LINE[MESSAGE_START:]) == (time_of(LINE), message_of(LINE))
     assert LINE[:KEY_LENGTH] == b"2019-06-01T00:00:28.619001"
     assert LINE[:MINUTE_LENGTH] == b"2019-06-01T00:00"
+
+
+def test_a_line_is_known_by_its_time() -> None:
+    assert begins_with_time(LINE)
+    assert begins_with_time(LINE[:MESSAGE_START])
+    for other in (b"", LINE[:TIME_LENGTH], LINE[1:], b'{"code":1}', LINE.replace(b"9Z ", b"Z  ")):
+        assert not begins_with_time(other)
 
 
 def test_a_message_that_is_printed_over_lines_is_one_line() -> None:

@@ -16,12 +16,10 @@ import zstandard
 from isal import igzip, isal_zlib
 
 from ..errors import SliceError
-from ..recorded_line import MESSAGE_START, to_time
+from ..recorded_line import MESSAGE_START, begins_with_time, to_time
 from .slice import Encoding, Slice
 
 __all__ = ["check_lines", "decompress", "fits", "lines_between", "load_slice", "read_lines", "read_slice", "split_lines"]
-
-_TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z ")
 
 _NOT_NEWLINE = re.compile(rb"[^\n]")
 
@@ -104,7 +102,7 @@ def decompress(data: bytes, encoding: Encoding, name: str) -> bytes:
 def check_lines(data: bytes, name: str) -> None:
     """Raises when decompressed data are something else than recorded lines, judged by the first and the last of them."""
     for edge in _edges(data) or ():
-        if not _TIMESTAMP.match(edge):
+        if not begins_with_time(edge):
             raise SliceError(f"slice {name} is corrupt: a line begins with {edge!r}, not with a timestamp")
 
 

@@ -15,7 +15,7 @@ from ..errors import NormalizeError, OptionsError
 from ..exchanges import Json, Mapper, exchange_named, feed_messages, join_lines, make_mappers
 from ..filters import Filter, merge_filters
 from ..messages import Disconnect, Message, parse_timestamp_us
-from ..recorded_line import MESSAGE_START, clock_of, time_of, to_clock
+from ..recorded_line import MESSAGE_START, clock_of, message_of, time_of, to_clock
 
 __all__ = ["Decoded", "Normalizer", "decode_lines", "symbol_filter"]
 
@@ -151,7 +151,7 @@ def decode_lines(lines: Sequence[bytes]) -> Decoded:
         decoded = Decoded(lines, clocks)
     try:
         for line in lines:
-            decoded.messages.append(orjson.loads(line[MESSAGE_START:]) if line else None)
+            decoded.messages.append(orjson.loads(message_of(line)) if line else None)
     except Exception as error:
         decoded.error = error
     return decoded
@@ -181,5 +181,5 @@ def symbol_filter(symbols: Sequence[str] | None, filters: Iterable[Filter]) -> f
     """
     if not symbols:
         return None
-    asked = {symbol for item in filters if isinstance(item.symbols, (list, tuple)) for symbol in item.symbols}
-    return frozenset({*symbols, *(symbol.upper() for symbol in symbols), *asked, *(symbol.upper() for symbol in asked)})
+    spelled = {symbol for item in filters if isinstance(item.symbols, (list, tuple)) for symbol in item.symbols}
+    return frozenset({*symbols, *(symbol.upper() for symbol in symbols), *spelled, *(symbol.upper() for symbol in spelled)})
