@@ -16,7 +16,7 @@ from pathlib import Path
 from tardis_machine.filters import optimize_filters, to_compact_json
 from tardis_machine.history.cache import FeedCache
 from tardis_machine.history.slice import MINUTE_US, Slice
-from tardis_machine.pipeline.replay import NormalizedReplay, Segment
+from tardis_machine.pipeline.replay import NormalizedReplay, Period
 from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.cache_dir import fill_cache
 from tardis_machine.sample.market import EVERYDAY, MOSTLY_UPDATES, SampleMarket
@@ -45,21 +45,21 @@ def options(exchange: str, minutes: int, *data_types: str, day: int = 1) -> dict
 def cache_dir(market: str = "everyday") -> Path:
     """Where the files of a market are. The folder's name ends in a hash of a minute of each exchange, in little activity."""
     recording = Recording(SampleMarket(activity=0.1, message_mix=MARKETS[market]))
-    first = _segment("bitmex", 1, "trade").from_us // MINUTE_US
+    first = _period("bitmex", 1, "trade").from_us // MINUTE_US
     digest = sha256(b"".join(recording.minute(exchange, first) for exchange in EXCHANGES)).hexdigest()
     return Path(__file__).parents[1] / ".tools" / "bench-cache" / f"{market}-{digest[:12]}"
 
 
-def _segment(exchange: str, minutes: int, *data_types: str, day: int = 1) -> Segment:
-    [segment] = NormalizedReplay(parse_normalized_request(options(exchange, minutes, *data_types, day=day))).segments()
-    return segment
+def _period(exchange: str, minutes: int, *data_types: str, day: int = 1) -> Period:
+    [period] = NormalizedReplay(parse_normalized_request(options(exchange, minutes, *data_types, day=day))).periods()
+    return period
 
 
 def raw_options(exchange: str, minutes: int) -> dict[str, object]:
     """A raw request for what trades and book changes are made of."""
     asked = options(exchange, minutes)
     filters = [
-        {"channel": item.channel, "symbols": item.symbols} for item in _segment(exchange, minutes, "trade", "book_change").filters
+        {"channel": item.channel, "symbols": item.symbols} for item in _period(exchange, minutes, "trade", "book_change").filters
     ]
     return {"exchange": exchange, "from": asked["from"], "to": asked["to"], "filters": filters}
 
@@ -70,20 +70,18 @@ def fill(minutes: int, day: int = 1, market: str = "everyday") -> None:
     recording: Recording | None = None
     for exchange in EXCHANGES:
         for data_types in (("trade", "book_change"), ("book_change",)) if exchange == "bitmex" else (("trade", "book_change"),):
-            segment = _segment(exchange, minutes, *data_types, day=day)
-            cache = FeedCache(folder, exchange, tuple(optimize_filters(segment.filters)))
-            last = cache.find(segment.to_us - MINUTE_US, 1)
+            period = _period(exchange, minutes, *data_types, day=day)
+            cache = FeedCache(folder, exchange, tuple(optimize_filters(period.filters)))
+            last = cache.find(period.to_us - MINUTE_US, 1)
             if last is None:
                 recording = recording or Recording(SampleMarket(message_mix=MARKETS[market]))
-                print(
-                    f"making {minutes} minutes of {exchange}, {market}: {to_compact_json(segment.filters).decode()}", flush=True
-                )
-                fill_cache(folder, exchange, segment.filters, segment.from_us, segment.to_us, recording=recording)
+                print(f"making {minutes} minutes of {exchange}, {market}: {to_compact_json(period.filters).decode()}", flush=True)
+                fill_cache(folder, exchange, period.filters, period.from_us, period.to_us, recording=recording)
 
 
 def slices(exchange: str, minutes: int, day: int = 1, market: str = "everyday") -> list[Slice]:
     """The files that a replay of trades and book changes reads."""
-    segment = _segment(exchange, minutes, "trade", "book_change", day=day)
-    cache = FeedCache(cache_dir(market), exchange, tuple(optimize_filters(segment.filters)))
-    files = [cache.find(start_us, 1) for start_us in range(segment.from_us, segment.to_us, MINUTE_US)]
+    period = _period(exchange, minutes, "trade", "book_change", day=day)
+    cache = FeedCache(cache_dir(market), exchange, tuple(optimize_filters(period.filters)))
+    files = [cache.find(start_us, 1) for start_us in range(period.from_us, period.to_us, MINUTE_US)]
     return [Slice(exchange, file.start_us, 1, file.path, None, file.encoding) for file in files if file is not None]

@@ -13,9 +13,9 @@ from ._version import __version__
 if TYPE_CHECKING:
     from .computed import compute
     from .messages import to_json
+    from .pipeline.library import replay, replay_normalized
     from .pipeline.merger import combine
     from .pipeline.normalizer import Normalizer
-    from .pipeline.replay import replay, replay_normalized
     from .pipeline.stream import stream_normalized
     from .server.app import TardisMachine
 
@@ -36,8 +36,8 @@ _HOMES = {
     "TardisMachine": "server.app",
     "combine": "pipeline.merger",
     "compute": "computed",
-    "replay": "pipeline.replay",
-    "replay_normalized": "pipeline.replay",
+    "replay": "pipeline.library",
+    "replay_normalized": "pipeline.library",
     "stream_normalized": "pipeline.stream",
     "to_json": "messages",
 }

@@ -1,7 +1,7 @@
-"""The machine: where concrete things are built and put together, for the server and for commands.
+"""The machine, for the server and for commands: `Engine` builds it, `Machine` serves requests.
 
-Invariant: what starts here stops here, in the opposite order, and nothing outlives it. Every session that was opened with the publisher
-is closed with it, complete or not, with the reason.
+Invariant: what an engine starts it stops, in the opposite order, and nothing outlives it. Every session that was opened with the
+publisher is closed with it, complete or not, with the reason.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
@@ -19,11 +19,12 @@ from .errors import TardisMachineError
 from .history.cache import clear_cache
 from .history.client import HistoryClient
 from .pipeline.compression import Compression
+from .pipeline.frames import Form
 from .pipeline.request import NormalizedRequest, RawRequest, StreamRequest
-from .processes.jobs.contract import Chunk, Events, JobSpec, PublishSpec
-from .processes.live_pool import LivePool, LiveSpec
-from .processes.replay_pool import WorkerPool
-from .realtime.backoff import Pace
+from .processes.jobs.contract import Chunk, Events, LiveSpec, PublishSpec, ReplaySpec
+from .processes.live_pool import LivePool
+from .processes.replay_pool import ReplayPool
+from .realtime.backoff import Timings
 from .realtime.endpoints import check_urls
 from .settings.resolve import Settings
 from .telemetry import MESSAGES_SENT
@@ -40,13 +41,14 @@ SOURCE = f"tardis-machine/{__version__}"
 
 @dataclass(kw_only=True)
 class LiveMachine:
-    """What serves live requests, and publishes."""
+    """Serves live requests, and publishes what comes of them."""
 
     live: LivePool
-    publisher: Publisher | None = None
-    book_changes: str = "message"
-    exchange_urls: Mapping[str, str] = field(default_factory=dict)
-    pace: Pace = field(default_factory=Pace)
+    publisher: Publisher | None
+    """None while no bus is on."""
+    book_changes: str
+    exchange_urls: Mapping[str, str]
+    timings: Timings
 
     def publishing(
         self, route: str, transport: Literal["http", "ws", "cli"], request_id: str, origin: Origin = "replay"
@@ -69,7 +71,7 @@ class LiveMachine:
         route: str,
         requests: Sequence[StreamRequest],
         *,
-        form: Literal["lines", "frames", "none"],
+        form: Form,
         publish: PublishSpec | None = None,
         stop: asyncio.Event | None = None,
         record_dir: Path | None = None,
@@ -79,7 +81,7 @@ class LiveMachine:
         Live data has no end of its own: a session that its client ends is complete.
         """
         folder = None if record_dir is None else str(record_dir)
-        outputs = self.live.run(LiveSpec(requests, form, publish, self.exchange_urls, self.pace, folder), stop)
+        outputs = self.live.run(LiveSpec(requests, form, publish, self.exchange_urls, self.timings, folder), stop)
         chunks = self._pass_on(route, outputs, publish, None)
         async with aclosing(chunks):
             async for chunk in chunks:
@@ -119,23 +121,23 @@ class LiveMachine:
 
 @dataclass(kw_only=True)
 class Machine(LiveMachine):
-    """What serves all requests: the one thing that routes need."""
+    """Serves all requests: the one thing that routes need."""
 
     client: HistoryClient
-    workers: WorkerPool
+    workers: ReplayPool
 
     async def replay(
         self,
         route: str,
         requests: Sequence[RawRequest] | Sequence[NormalizedRequest],
         *,
-        form: Literal["lines", "frames"],
+        form: Form,
         publish: PublishSpec | None = None,
         compression: Compression | None = None,
         cut: str = "the client went away",
     ) -> AsyncGenerator[Chunk, None]:
         """The finished bytes of a request; its events go to the publisher on the way. `cut` is why nobody takes the rest."""
-        outputs = self.workers.run(self.client, JobSpec(requests, form, compression, publish))
+        outputs = self.workers.run(self.client, ReplaySpec(requests, form, compression, publish))
         chunks = self._pass_on(route, outputs, publish, cut)
         async with aclosing(chunks):
             async for chunk in chunks:
@@ -143,58 +145,67 @@ class Machine(LiveMachine):
 
 
 class Engine:
-    """What replays and publishes, without a door: the history client, the workers and, where a bus is on, the publisher."""
+    """Builds a machine out of settings, and ends it. `history` is what HistoryClient takes beside the settings."""
 
-    def __init__(self, settings: Settings, history: Mapping[str, Any] | None = None, pace: Pace | None = None) -> None:
+    def __init__(self, settings: Settings, history: Mapping[str, Any] | None = None, timings: Timings | None = None) -> None:
         self._settings = settings
         self._history = history or {}
-        self._pace = pace or Pace()
+        self._timings = timings or Timings()
+        # What was started, each with how it is stopped.
         self._stack = AsyncExitStack()
-        self._workers: WorkerPool | None = None
+        self._workers: ReplayPool | None = None
         self._live: LivePool | None = None
         self.publisher: Publisher | None = None
 
     async def start(self, *, publishing: bool = True) -> Machine:
         """Starts all of it, the buses only for `publishing`; what had started is stopped where something can't."""
         settings = self._settings
-        urls = self._check_urls()
+        exchange_urls = self._exchange_urls()
         try:
             if settings.clear_cache:
                 await asyncio.to_thread(clear_cache, settings.cache_dir)
             client = HistoryClient(settings.api_url, settings.api_key, settings.cache_dir, **self._history)
             await self._stack.enter_async_context(client)
-            self._workers = workers = WorkerPool(settings.workers)
+            self._workers = workers = ReplayPool(settings.workers)
             self._stack.push_async_callback(workers.stop)
             await workers.start()
-            self._live = live = LivePool(in_process=settings.workers == 0, most=settings.get("max_live_requests"))
-            self._stack.push_async_callback(live.stop)
+            live = self._open_live(in_process=settings.workers == 0, most=settings.get("max_live_requests"))
             if publishing and settings.buses:
                 self.publisher = await start_publisher(settings)
         except BaseException:
             await self.stop()
             raise
-        return Machine(client=client, workers=workers, **self._common(live, urls))
+        return Machine(
+            client=client,
+            workers=workers,
+            live=live,
+            publisher=self.publisher,
+            book_changes=settings.book_changes,
+            exchange_urls=exchange_urls,
+            timings=self._timings,
+        )
 
     async def start_live(self) -> LiveMachine:
         """Starts what live data alone takes."""
-        urls = self._check_urls()
-        self._live = live = LivePool()
-        self._stack.push_async_callback(live.stop)
+        exchange_urls = self._exchange_urls()
+        live = self._open_live()
         if self._settings.buses:
             self.publisher = await start_publisher(self._settings)
-        return LiveMachine(**self._common(live, urls))
+        return LiveMachine(
+            live=live,
+            publisher=self.publisher,
+            book_changes=self._settings.book_changes,
+            exchange_urls=exchange_urls,
+            timings=self._timings,
+        )
 
-    def _check_urls(self) -> dict[str, str]:
+    def _exchange_urls(self) -> dict[str, str]:
         return check_urls(self._settings.get("exchange_urls") or {})
 
-    def _common(self, live: LivePool, urls: Mapping[str, str]) -> dict[str, Any]:
-        return {
-            "live": live,
-            "publisher": self.publisher,
-            "book_changes": self._settings.book_changes,
-            "exchange_urls": urls,
-            "pace": self._pace,
-        }
+    def _open_live(self, *, in_process: bool = False, most: int | None = None) -> LivePool:
+        self._live = live = LivePool(in_process=in_process, most=most)
+        self._stack.push_async_callback(live.stop)
+        return live
 
     async def stop(self, drain_s: float | None = None) -> list[Receipt]:
         """Ends replays first, then drains: nothing new may come while the buses are emptied. None: as long as settings allow."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tardis_machine.dates import parse_date_us
 from tardis_machine.exchanges import EXCHANGES
-from tardis_machine.exchanges._parsing import parse_date_us
 from tardis_machine.filters import Filter
 from tardis_machine.messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
 from tests.exchanges.feeding import LOCAL, book, normalize, summary

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tardis_machine.computed.book_snapshot import decimal_places
+from tardis_machine.dates import parse_date_us
 from tardis_machine.exchanges._parsing import (
     nonzero_number,
     optional_number,
-    parse_date_us,
     timestamp_from_ms,
     timestamp_from_text,
     timestamp_from_us,

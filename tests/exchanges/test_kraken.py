@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tardis_machine.exchanges._parsing import parse_date_us
+from tardis_machine.dates import parse_date_us
 from tardis_machine.exchanges.kraken import read_subscription
 from tardis_machine.filters import Filter
 from tardis_machine.messages import UNSET, BookChange, BookTicker, Trade

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tardis_machine.dates import parse_date_us
 from tardis_machine.errors import NormalizeError, OptionsError
 from tardis_machine.exchanges import EXCHANGES
-from tardis_machine.exchanges._parsing import parse_date_us
 from tardis_machine.filters import Filter
 from tardis_machine.messages import UNSET, BookChange, BookTicker, DerivativeTicker, Disconnect, Liquidation, Trade, to_json
 from tardis_machine.pipeline.normalizer import Normalizer

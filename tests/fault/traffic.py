@@ -53,9 +53,9 @@ def fill(cache_dir: Path, minutes: int) -> None:
     recording = Recording()
     for market in range(len(MARKETS)):
         request = parse_normalized_request(options(market, 0, minutes))
-        [segment] = NormalizedReplay(request).segments()
+        [period] = NormalizedReplay(request).periods()
         end_us = FROM_US + minutes * MINUTE_US
-        fill_cache(cache_dir, request.exchange, segment.filters, FROM_US, end_us, recording=recording)
+        fill_cache(cache_dir, request.exchange, period.filters, FROM_US, end_us, recording=recording)
 
 
 @dataclass

@@ -21,6 +21,7 @@ import zstandard
 from tardis_machine.bronze.decoding import decode, decode_event
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.bronze.event import digest_of
+from tardis_machine.commands.cli import main
 from tardis_machine.commands.replay.asked import to_requests
 from tardis_machine.commands.replay.progress import Progress
 from tardis_machine.errors import OptionsError, TerminalDeliveryError
@@ -29,6 +30,7 @@ from tardis_machine.eventbus.dead_letters import DeadLetters, read_dead_letters
 from tardis_machine.eventbus.routing import Router, Routing
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
 from tardis_machine.messages import to_json
+from tardis_machine.pipeline import frames
 from tardis_machine.pipeline.request import parse_normalized_requests
 from tardis_machine.processes.jobs.contract import Chunk
 from tardis_machine.sample.history_api import SampleHistoryApi
@@ -361,17 +363,27 @@ def test_what_can_not_be_done_is_said_before_anything_starts(program: Program) -
         assert last_line(errors).startswith(says)
 
 
-def test_progress_knows_the_time_of_the_last_line() -> None:
+def test_without_an_output_nothing_is_printed_that_nobody_reads(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    def printed(_: object) -> bytes:
+        raise AssertionError("who reads this?")
+
+    monkeypatch.setitem(frames.MESSAGES_TO_BYTES, "lines", printed)  # type: ignore[arg-type]
+    in_process = [*program.command(*NORMALIZED, "--workers", "0")[3:], *program.bus]
+    assert main([*in_process, "--output", str(program.folder / "lines")]) == 1
+    assert main(in_process) == 0
+    assert len(program.events()) > 1000
+
+
+def test_progress_knows_the_time_of_the_last_message() -> None:
     progress = Progress(parse_normalized_requests([options(), options(to=f"{DAY}00:10:00Z")]))
     assert progress.to_us - progress.from_us == 600_000_000
     assert progress.reached_us == progress.from_us
-    raw = b'{"localTimestamp":"2020-02-01T00:00:07.1234567Z","message":{"localTimestamp":"x"}}\n\n'
-    for data, reached_us in (
-        (b'{"localTimestamp":"2020-02-01T00:00:05.000Z"}\n', 5_000_000),
-        (raw, 7_123_456),
-        (b"\n", 7_123_456),
+    for chunk_us, reached_us in (
+        (progress.from_us + 5_000_000, 5_000_000),
+        (progress.from_us + 7_123_456, 7_123_456),
+        (0, 7_123_456),  # only disconnects, which have no time
     ):
-        progress.note(Chunk(memoryview(data), 1))
+        progress.note(Chunk(b"", 1, reached_us=chunk_us))
         assert progress.reached_us - progress.from_us == reached_us
     progress.complete()
     assert progress.reached_us == progress.to_us

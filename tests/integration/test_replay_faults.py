@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from tardis_machine.processes import replay_pool as workers
+from tardis_machine.processes import replay_pool
 from tardis_machine.sample.faults import Fault
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tests.integration.leaks import KEPT_ALIVE, assert_no_surprise, nothing_leaks
@@ -168,14 +168,14 @@ async def stalled(client: Client, asked: Any) -> aiohttp.ClientResponse:
 async def test_a_killed_worker_fails_its_own_requests_alone(
     client: Client, api: SampleHistoryApi, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_LEAST_LIFE_S", 0.0)
+    monkeypatch.setattr(replay_pool, "_LEAST_LIFE_S", 0.0)
     long = options(to=f"{DAY}00:{MINUTES}:00Z")
     async with nothing_leaks(*KEPT_ALIVE):
-        # The first is shared by both workers, as they were idle; the second has one of them, the third the other.
+        # The first and the third have one worker, the second has the other.
         doomed, lucky = await stalled(client, long), await stalled(client, long)
         ws = await client.http.ws_connect(client.url("/ws-replay-normalized"), params={"options": json.dumps(long)})
         await ws.receive()
-        other, victim = client.machine.worker_pids
+        victim, other = client.machine.worker_pids
         os.kill(victim, signal.SIGKILL)
         with pytest.raises(aiohttp.ClientPayloadError):
             await doomed.read()
@@ -193,18 +193,6 @@ async def test_a_killed_worker_fails_its_own_requests_alone(
         assert other in client.machine.worker_pids
         assert victim not in client.machine.worker_pids
     assert "a worker process died and is replaced" in caplog.text
-
-
-@pytest.mark.parametrize("victim", [0, 1])
-async def test_whichever_of_two_that_take_turns_dies_the_request_fails(
-    api: SampleHistoryApi, tmp_path: Path, victim: int
-) -> None:
-    async with running_machine(api, tmp_path, workers=2) as client:
-        doomed = await stalled(client, options(to=f"{DAY}00:{MINUTES}:00Z"))
-        os.kill(client.machine.worker_pids[victim], signal.SIGKILL)
-        with pytest.raises(aiohttp.ClientPayloadError):
-            await doomed.read()
-        assert await client.lines(fresh())
 
 
 async def test_with_its_only_worker_killed_a_request_waits_for_the_next(api: SampleHistoryApi, tmp_path: Path) -> None:
@@ -235,9 +223,9 @@ async def test_a_fault_of_our_own_ends_one_request_and_is_logged(
         assert (await ws_end(client, options()))[1] == 1011
         monkeypatch.undo()
         assert await client.lines(options())
-        monkeypatch.setattr("tardis_machine.processes.replay_pool.fetch_slices", broken)
+        monkeypatch.setattr("tardis_machine.processes.slice_sender.fetch_slices", broken)
         assert (await client.get("/replay-normalized", options()))[0] == 500
         monkeypatch.undo()
-        monkeypatch.setattr("tardis_machine.processes.replay_pool.make_job", broken)
+        monkeypatch.setattr("tardis_machine.processes.jobs.replay.make_job", broken)
         assert (await client.get("/replay-normalized", options()))[0] == 500
     assert any("ZeroDivisionError" in getattr(record, "fields", {}).get("traceback", "") for record in caplog.records)

@@ -54,11 +54,10 @@ async def test_normalized_history_is_the_library_s_own(client: Client, api: Samp
 async def test_workers_and_in_process_send_the_same_bytes(api: SampleHistoryApi, tmp_path: Path) -> None:
     asked = options(dataTypes=["trade", "book_change", "trade_bar_1s", "book_snapshot_5_100ms"])
     bodies = []
-    # Of three, two take turns.
-    for workers in (0, 2, 3):
+    for workers in (0, 2):
         async with running_machine(api, tmp_path, workers=workers) as client:
             bodies.append(await client.get("/replay-normalized", asked))
-    assert bodies[0] == bodies[1] == bodies[2]
+    assert bodies[0] == bodies[1]
     assert bodies[0][0] == 200
 
 

@@ -18,7 +18,7 @@ from tardis_machine.exchanges import EXCHANGES
 from tardis_machine.messages import BookChange, Disconnect, ErrorMessage, Message
 from tardis_machine.pipeline.replay import NormalizedReplay
 from tardis_machine.pipeline.request import parse_normalized_request
-from tardis_machine.realtime.backoff import Pace
+from tardis_machine.realtime.backoff import Timings
 from tardis_machine.sample.live import (
     ClockSkew,
     Close,
@@ -34,7 +34,7 @@ from tardis_machine.sample.live import (
     Snapshot,
 )
 
-PACE = Pace(first_s=0.02, most_s=0.1, limited_s=0.05, most_limited_s=0.1, close_timeout_s=0.1, refetch_s=0.05)
+TIMINGS = Timings(first_s=0.02, most_s=0.1, limited_s=0.05, most_limited_s=0.1, close_timeout_s=0.1, refetch_s=0.05)
 STALE_S = 0.6
 TYPES = ["trade", "book_change", "trade_bar_10ticks"]
 
@@ -145,7 +145,7 @@ async def listening(case: Case, **options: Any) -> AsyncIterator[Market]:
             with_disconnect_messages=True,
             with_error_messages=True,
             exchange_urls=simulated.urls,
-            _pace=PACE,
+            _timings=TIMINGS,
             _record=listener.record,
             **({"timeout_interval_ms": STALE_S * 1000} | options),
         )
@@ -219,8 +219,8 @@ def _assert_replayed_alike(case: Case, listener: Listener) -> None:
     replayed: list[list[Message]] = []
     for lines in listener.recorded.values():
         replay = NormalizedReplay(parse_normalized_request(request | {"from": "2026-10-01", "to": "2036-10-01"}))
-        [segment] = replay.segments()
-        replayed.append(replay.feed(segment, lines))
+        [period] = replay.periods()
+        replayed.append(replay.feed(period, lines))
     live = [_as_recorded(message) for message in listener.messages if not isinstance(message, ErrorMessage)]
     assert len(live) > 40
     if len(replayed) == 1:
@@ -263,7 +263,7 @@ async def test_every_data_type_of_every_exchange_flows(exchange: str) -> None:
             with_error_messages=True,
             timeout_interval_ms=0,
             exchange_urls=simulated.urls,
-            _pace=PACE,
+            _timings=TIMINGS,
         )
         seen: dict[str, Message] = {}
 

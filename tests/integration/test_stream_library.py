@@ -17,12 +17,12 @@ from aiohttp import web
 from tardis_machine import stream_normalized
 from tardis_machine.errors import OptionsError
 from tardis_machine.messages import UNSET, BookChange, Disconnect, Message, Trade
-from tardis_machine.realtime.backoff import Pace
+from tardis_machine.realtime.backoff import Timings
 from tests.integration.leaks import nothing_leaks
 from tests.integration.scripted_exchange import ScriptedExchange, scripted_exchange
 from tests.integration.test_stream_server import trade
 
-PACE = Pace(first_s=0.005, most_s=0.02, limited_s=0.02, close_timeout_s=0.1, refetch_s=0.01, connect_timeout_s=2.0)
+TIMINGS = Timings(first_s=0.005, most_s=0.02, limited_s=0.02, close_timeout_s=0.1, refetch_s=0.01, connect_timeout_s=2.0)
 
 
 class Reader:
@@ -59,7 +59,7 @@ def reading(exchange: ScriptedExchange, name: str = "bitmex", **options: Any) ->
     urls = {name: exchange.url} | ({f"{name}-rest": exchange.rest_url} if name.startswith("binance") else {})
     asked = {"exchange": name, "symbols": ["XBTUSD"], "data_types": ["trade"], "timeout_interval_ms": 0} | options
     shown = {"with_disconnect_messages": True, "with_error_messages": True}
-    return reader_of(stream_normalized(**asked, **shown, exchange_urls=urls, _pace=PACE))
+    return reader_of(stream_normalized(**asked, **shown, exchange_urls=urls, _timings=TIMINGS))
 
 
 def depth(first: int, final: int) -> dict[str, Any]:
@@ -136,7 +136,7 @@ async def test_a_message_that_can_not_be_normalized_ends_the_connection_and_noth
             data_types=["trade"],
             with_disconnect_messages=True,
             exchange_urls={"bitmex": exchange.url},
-            _pace=PACE,
+            _timings=TIMINGS,
             _record=lambda name, number, lines: recorded.extend(lines),
         )
         async with reader_of(stream) as reader:
@@ -164,7 +164,7 @@ async def test_several_exchanges_come_in_the_order_of_arrival_and_do_not_hurt_ea
             {"exchange": "coinbase", "symbols": ["BTC-USD"], "dataTypes": ["trade"], "withDisconnectMessages": True},
         ]
         urls = {"bitmex": bitmex.url, "coinbase": coinbase.url}
-        stream = stream_normalized(*requests, exchange_urls=urls, _pace=PACE)
+        stream = stream_normalized(*requests, exchange_urls=urls, _timings=TIMINGS)
         async with reader_of(stream) as reader:
             one, other = await bitmex.client(), await coinbase.client()
             match = {"type": "match", "product_id": "BTC-USD", "trade_id": 7, "price": "1", "size": "2", "side": "buy"}
@@ -220,7 +220,7 @@ async def test_hundreds_of_reconnects_leave_nothing_behind() -> None:
                 data_types=["trade"],
                 with_disconnect_messages=True,
                 exchange_urls={"bitmex": exchange.url},
-                _pace=Pace(first_s=0.0, most_s=0.0, close_timeout_s=0.1),
+                _timings=Timings(first_s=0.0, most_s=0.0, close_timeout_s=0.1),
             )
             trades = losses = 0
             objects: dict[int, int] = {}
@@ -243,7 +243,7 @@ async def test_who_does_not_read_holds_up_the_exchange_and_not_this_process(monk
     monkeypatch.setattr("tardis_machine.pipeline.stream.MAX_UNREAD", 1_000)
     async with scripted_exchange() as exchange:
         stream = stream_normalized(
-            exchange="bitmex", symbols=["XBTUSD"], data_types=["trade"], exchange_urls={"bitmex": exchange.url}, _pace=PACE
+            exchange="bitmex", symbols=["XBTUSD"], data_types=["trade"], exchange_urls={"bitmex": exchange.url}, _timings=TIMINGS
         )
         async with aclosing(stream):
             first = asyncio.ensure_future(anext(stream))

@@ -15,13 +15,13 @@ import pytest
 from tardis_machine import TardisMachine
 from tardis_machine.bronze.decoding import to_message
 from tardis_machine.messages import to_json
-from tardis_machine.realtime.backoff import Pace
+from tardis_machine.realtime.backoff import Timings
 from tests.integration.machine import Client
 from tests.integration.scripted_exchange import ScriptedExchange, scripted_exchange
 from tests.integration.served import gone_within
 from tests.integration.test_publishing import published
 
-PACE = Pace(first_s=0.02, most_s=0.05, limited_s=0.05, close_timeout_s=0.2, connect_timeout_s=2.0)
+TIMINGS = Timings(first_s=0.02, most_s=0.05, limited_s=0.05, close_timeout_s=0.2, connect_timeout_s=2.0)
 ROUTE = "/ws-stream-normalized"
 
 
@@ -30,7 +30,7 @@ async def live_machine(exchange: ScriptedExchange, folder: Path, **keywords: Any
     machine = TardisMachine(
         cache_dir=folder / "cache",
         exchange_urls={"bitmex": exchange.url, "binance": exchange.url, "binance-rest": exchange.rest_url},
-        _pace=PACE,
+        _timings=TIMINGS,
         **({"workers": 1} | keywords),
     )
     await machine.start(port=0)

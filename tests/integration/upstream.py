@@ -22,7 +22,8 @@ from aiohttp import web
 from tardis_machine.filters import Filter
 from tardis_machine.history.client import HistoryClient
 from tardis_machine.history.reader import read_slice
-from tardis_machine.history.slice import MINUTE_US, Slice, to_timestamp
+from tardis_machine.history.slice import MINUTE_US, Slice
+from tardis_machine.recorded_line import to_time
 
 FROM_US = 1_559_347_200_000_000  # 2019-06-01T00:00Z
 SECOND_US = 1_000_000
@@ -41,7 +42,7 @@ def recorded(start_us: int, minutes: int = 1) -> bytes:
         if minute % 5 == 3:
             continue
         for second in (0, 20, 40, 59):
-            lines.append(to_timestamp(minute_us + second * SECOND_US) + b' {"minute":%d,"second":%d}\n' % (minute, second))
+            lines.append(to_time(minute_us + second * SECOND_US) + b' {"minute":%d,"second":%d}\n' % (minute, second))
             if minute % 5 == 1 and second == 20:
                 lines.append(b"\n")
     return b"".join(lines)

@@ -110,9 +110,9 @@ def _sessions(seed: int, events: int, markets: Sequence[Market]) -> Iterator[lis
         encoder = BronzeEncoder(session_id=f"s{number:05}", origin="replay", clock_us=lambda at_us=start_us: at_us)  # type: ignore[misc]
         encoded = [
             event
-            for segment in replay.segments()
+            for period in replay.periods()
             for event in encoder.encode(
-                replay.feed(segment, recording.slice(exchange, start_us, SESSION_MINUTES, segment.filters).splitlines())
+                replay.feed(period, recording.slice(exchange, start_us, SESSION_MINUTES, period.filters).splitlines())
             )
         ]
         yield [*encoded, *_ledger(encoder, f"s{number:05}", encoded, start_us)]

@@ -82,8 +82,8 @@ def sample_messages() -> list[Message]:
         }
     )
     replay = NormalizedReplay(request)
-    [segment] = replay.segments()
-    messages = replay.feed(segment, RECORDING.slice("bitmex", START_US, 2, segment.filters).splitlines())
+    [period] = replay.periods()
+    messages = replay.feed(period, RECORDING.slice("bitmex", START_US, 2, period.filters).splitlines())
     [forced] = [message for message in messages if isinstance(message, Trade)][10:11]
     at = forced.local_timestamp
     messages += [

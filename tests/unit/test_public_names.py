@@ -38,8 +38,17 @@ def test_errors_are_one_tree_and_all_are_named() -> None:
 
 def test_the_machine_without_a_bus_loads_no_bus() -> None:
     program = """
-import sys, tardis_machine.server.app, tardis_machine.processes.replay_pool
+import sys, tardis_machine.server.app, tardis_machine.processes.jobs.replay, tardis_machine.processes.jobs.live
 print([name for name in sys.modules if "eventbus" in name or "pyspark" in name])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_worker_loads_no_http_client() -> None:
+    program = """
+import sys, tardis_machine.processes.jobs.replay
+print([name for name in ("aiohttp", "tardis_machine.history.client", "tardis_machine.realtime.connection") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

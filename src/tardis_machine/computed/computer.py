@@ -45,11 +45,6 @@ class Computer:
         # By exchange, type of source and symbol.
         self._running: _Running = {}
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether there is something to compute."""
-        return bool(self._computables)
-
     def feed(self, messages: Iterable[Message]) -> list[Message]:
         """The messages of a batch with the computed ones among them."""
         if not self._computables:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ._exchange import Exchange, make_mappers, switch_dates_us
 from ._feed import Feed, FrameKind, HttpRequest, Live, kind_of_error
-from ._feeding import clock_of, clocks_of, feed_messages, join_lines
+from ._feeding import feed_messages, join_lines
 from ._mapper import DATA_TYPES, DataType, Json, Mapper
 from ._registry import EXCHANGES, exchange_named
 
@@ -22,8 +22,6 @@ __all__ = [
     "Json",
     "Live",
     "Mapper",
-    "clock_of",
-    "clocks_of",
     "exchange_named",
     "feed_messages",
     "join_lines",

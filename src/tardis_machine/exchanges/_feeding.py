@@ -11,22 +11,13 @@ from contextlib import suppress
 from importlib import import_module
 
 from ..messages import Message
+from ..recorded_line import KEY_LENGTH, MESSAGE_START
 from ._mapper import Json
 
-__all__ = ["Call", "clock_of", "clocks_of", "feed_messages", "join_lines"]
+__all__ = ["Call", "feed_messages", "join_lines"]
 
 Call = tuple[Callable[[Json], bool], Callable[[Json, str], Iterable[Message]]]
 """A mapper's two methods."""
-
-
-def clock_of(line: bytes) -> str:
-    """The recorder's time of a line, without its seventh digit, which is finer than any of ours."""
-    return line[:26].decode() + "Z"
-
-
-def clocks_of(lines: Sequence[bytes]) -> list[str | None]:
-    """The recorder's times; None for an empty line, which is a lost connection."""
-    return [clock_of(line) if line else None for line in lines]
 
 
 def join_lines(lines: Sequence[bytes]) -> tuple[list[str], bytes] | None:
@@ -34,8 +25,8 @@ def join_lines(lines: Sequence[bytes]) -> tuple[list[str], bytes] | None:
     if b"" in lines:
         return None
     # All at once takes half the time.
-    clocks = (b"Z\n".join([line[:26] for line in lines]) + b"Z").decode().split("\n")
-    return clocks, b"[" + b",".join([line[29:] for line in lines]) + b"]"
+    clocks = (b"Z\n".join([line[:KEY_LENGTH] for line in lines]) + b"Z").decode().split("\n")
+    return clocks, b"[" + b",".join([line[MESSAGE_START:] for line in lines]) + b"]"
 
 
 def feed_messages(

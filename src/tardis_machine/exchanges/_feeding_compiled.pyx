@@ -19,7 +19,7 @@ __all__ = ["feed_messages", "join_lines"]
 
 cdef object _join_unusual = join_unusual
 
-# `2019-06-01T00:00:28.6190000Z `: of the time before a message, its first digits.
+# KEY_LENGTH and MESSAGE_START of `recorded_line`.
 cdef enum:
     CLOCK = 26
     HEAD = 29

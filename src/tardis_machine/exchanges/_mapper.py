@@ -28,10 +28,6 @@ DATA_TYPES: tuple[DataType, ...] = (
 """The order in which mappers see a message, and so the order of what they emit."""
 
 
-# Attributes of a mapper that stay as they are.
-_CONSTANT = frozenset(("exchange", "realtime", "channels", "topic", "unread"))
-
-
 class Mapper(ABC):
     """Turns one exchange's raw messages into one type of normalized message; may hold state, does no I/O.
 
@@ -66,24 +62,6 @@ class Mapper(ABC):
     @abstractmethod
     def map(self, message: Json, local_timestamp: str) -> Iterable[Message]:
         """The normalized messages of a raw one, in order."""
-
-    @property
-    def has_state(self) -> bool:
-        """Whether what a message maps to may depend on those before it: what a mapper remembers is in its attributes."""
-        return not vars(self).keys() <= _CONSTANT
-
-    def skim(self, lines: Iterable[bytes]) -> Iterable[bytes]:
-        """Goes past recorded lines (28 characters of time, a space, the message) that another worker maps.
-
-        Yields those that `map` must see, which it does before the next is asked for; afterwards the state is as if it had seen all.
-        To yield them all is always right, and is what takes longest.
-        """
-        return lines
-
-    @property
-    def can_skim(self) -> bool:
-        """Whether going past most lines takes less than mapping them."""
-        return not self.has_state or type(self).skim is not Mapper.skim
 
 
 MapperFactory = Callable[[str, bool], Mapper]

@@ -1,22 +1,20 @@
 """Numbers and times of all exchanges, read as JavaScript reads them and returned as messages hold them.
 
-Invariant: whatever an exchange sends, these functions return what the reference would print, and never raise. Only
-`parse_date_us` does, which reads what a user typed.
+Invariant: whatever an exchange sends, these functions return what the reference would print, and never raise.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import date
 from importlib import import_module
 from typing import Any
 
 import orjson
 
+from ..dates import parse_instant_us
 from ..messages import (
     MILLISECOND_TEXTS,
     MILLISECONDS,
@@ -35,7 +33,6 @@ __all__ = [
     "levels",
     "nonzero_number",
     "optional_number",
-    "parse_date_us",
     "text_of",
     "timestamp_from_expiration",
     "timestamp_from_ms",
@@ -259,7 +256,7 @@ def timestamp_from_text(text: Any, micros: bool = False) -> str | None:
             return text
         if length in _MICROSECOND_LENGTHS:
             return text[:26] + "Z"
-    instant_us = _parse_instant_us(text)
+    instant_us = parse_instant_us(text)
     if instant_us is None:
         return None
     if not micros:
@@ -271,40 +268,6 @@ def timestamp_from_text(text: Any, micros: bool = False) -> str | None:
 # The fraction ends in …ssssssZ, …sssssssZ, …sssssssssZ or …ssssss+00:00.
 _MICROSECOND_LENGTHS = frozenset((27, 28, 30, 32))
 
-_DATE = re.compile(
-    r"(?P<year>\d{4}|[+-]\d{6})(?:[-/](?P<month>\d\d?)(?:[-/](?P<day>\d\d?))?)?"
-    r"(?:[Tt ](?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d+))?)?)?"
-    r" ?(?:[Zz]|UTC|GMT|(?P<sign>[+-])(?P<zone_hours>\d\d):?(?P<zone_minutes>\d\d))?",
-    re.ASCII,
-)
-
-
-def _parse_instant_us(text: str, strict: bool = False) -> int | None:
-    """Microseconds since 1970; without a zone the time is UTC. June 31 is July 1, unless `strict`."""
-    match = _DATE.fullmatch(text)
-    if match is None or match["year"] == "-000000":
-        return None
-    year, month, day = int(match["year"]), int(match["month"] or 1), int(match["day"] or 1)
-    hour, minute, second = int(match["hour"] or 0), int(match["minute"] or 0), int(match["second"] or 0)
-    fraction_us = int((match["fraction"] or "").ljust(6, "0")[:6])
-    zone_hours, zone_minutes = int(match["zone_hours"] or 0), int(match["zone_minutes"] or 0)
-    if not (1 <= month <= 12 and 1 <= day <= 31 and minute < 60 and second < 60 and zone_hours < 24 and zone_minutes < 60):
-        return None
-    if hour > 24 or (hour == 24 and (minute or second or fraction_us)):
-        return None
-    cycles, year_of_cycle = divmod(year, 400)
-    if strict and day > monthrange(2000 + year_of_cycle, month)[1]:
-        return None
-    days = date(2000 + year_of_cycle, month, 1).toordinal() - _DAY_1970 + (cycles - 5) * _DAYS_IN_CYCLE + day - 1
-    zone_minutes = (zone_hours * 60 + zone_minutes) * (-1 if match["sign"] == "-" else 1)
-    instant_us = (((days * 24 + hour) * 60 + minute - zone_minutes) * 60 + second) * 1_000_000 + fraction_us
-    return instant_us if -_LAST_MS * 1000 <= instant_us < _END_US else None
-
-
-_DAY_1970 = date(1970, 1, 1).toordinal()
-_DAYS_IN_CYCLE = 146_097  # 400 Gregorian years always have as many days
-
-
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 
 
@@ -314,18 +277,6 @@ def timestamp_from_expiration(text: str) -> str | None:
     if month not in _MONTHS or not (day.isdecimal() and year.isdecimal()):
         return None
     return f"20{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d}T08:00:00.000Z"
-
-
-def parse_date_us(text: str) -> int:
-    """Microseconds since 1970 of a date that a user wrote; without a zone it is UTC.
-
-    >>> parse_date_us("2019-06-01T00:00:01.5+02:00") == parse_date_us("2019-05-31 22:00:01.5")
-    True
-    """
-    instant_us = _parse_instant_us(text, strict=True)
-    if instant_us is None:
-        raise ValueError(f"'{text}' is no date; a date is written like 2019-06-01 or 2019-06-01T12:30:15Z")
-    return instant_us
 
 
 def text_of(value: Any) -> str:

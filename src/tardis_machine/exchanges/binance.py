@@ -7,7 +7,7 @@ REST snapshot, which the recorder stores as `@depthSnapshot`, and the updates ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import orjson
@@ -100,28 +100,8 @@ class BinanceBookChangeMapper(BinanceMapper, JoinedBookMapper):
     # -1: an instrument so new that its book is empty.
     rules = JoinRules(empty_numbers=(-1,))
 
-    def __init__(self, exchange: str, realtime: bool = False) -> None:
-        super().__init__(exchange, realtime)
-        # How messages begin that can be left out.
-        self._settled: set[bytes] = set()
-
     def accepts(self, message: Json) -> bool:
         return "@depth" in message.get("stream", "")
-
-    def skim(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        for line in lines:
-            # {"stream":"btcusdt@depth@100ms
-            head = line[29 : line.find(b'"', 40)]
-            if head not in self._settled:
-                yield line
-                if head.startswith(b'{"stream":"') and self._is_settled(head[11:].decode()):
-                    self._settled.add(head)
-
-    def _is_settled(self, stream: str) -> bool:
-        """Whether nothing more will be remembered of a stream: after its snapshot, nothing is of a book."""
-        symbol, _, kind = stream.partition("@")
-        book = self._books.get(symbol.upper())
-        return "depth" not in kind or (book is not None and book.waiting is None)
 
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         symbol = message["stream"].partition("@")[0].upper()

@@ -6,7 +6,7 @@ deletes carry a level's id but not its price, so the book mapper remembers price
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, Side, Trade
@@ -45,10 +45,6 @@ def _side(side: str | None) -> Side:
     return "buy" if side == "Buy" else "sell"
 
 
-_UPDATE = b'{"table":"orderBookL2","action":"update"'
-_OTHERS = (b'{"table":"trade"', b'{"table":"quote"')
-
-
 class BitmexBookChangeMapper(Mapper):
     channels = ("orderBookL2",)
 
@@ -59,11 +55,6 @@ class BitmexBookChangeMapper(Mapper):
 
     def accepts(self, message: Json) -> bool:
         return message.get("table") == "orderBookL2"
-
-    def skim(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        for line in lines:
-            if not line.startswith(_OTHERS, 29) and (b'"price"' in line or not line.startswith(_UPDATE, 29)):
-                yield line
 
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         action, levels = message["action"], message["data"]

@@ -6,10 +6,8 @@ then are the year 1: then the time before it, or the recorder's, has to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade
@@ -49,19 +47,11 @@ class CoinbaseBookChangeMapper(Mapper):
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        # The last time that made sense, by symbol, or the recorded line that has it.
-        self._last_timestamps: dict[Any, str | bytes | None] = {}
+        # The last time that made sense, by symbol.
+        self._last_timestamps: dict[Any, str | None] = {}
 
     def accepts(self, message: Json) -> bool:
         return message.get("type") in ("l2update", "snapshot")
-
-    def skim(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        for line in lines:
-            # A time that makes sense is read only if a later one does not.
-            if line.startswith(b'{"type":"l2update","product_id":"', 29) and b'"time":"2' in line[-40:]:
-                self._last_timestamps[line[62 : line.index(b'"', 62)].decode()] = line
-            elif not line.startswith(b'{"type":"match"', 29):
-                yield line
 
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         symbol = message.get("product_id", UNSET)
@@ -75,10 +65,7 @@ class CoinbaseBookChangeMapper(Mapper):
         if _is_before_1970(timestamp):
             if symbol not in self._last_timestamps:
                 return ()
-            last = self._last_timestamps[symbol]
-            if isinstance(last, bytes):
-                last = timestamp_from_text(orjson.loads(last[29:])["time"], micros=True)
-            timestamp = last
+            timestamp = self._last_timestamps[symbol]
         else:
             self._last_timestamps[symbol] = timestamp
         bids, asks = [], []

@@ -25,7 +25,7 @@ from .reader import check_lines, decompress, fits
 from .slice import MINUTE_US, Encoding, to_datetime, to_slice_name
 from .threads import Threads
 
-__all__ = ["DEFAULT_API_URL", "Compression", "Download", "HistoryApi", "RetryPolicy", "SliceRequest"]
+__all__ = ["DEFAULT_API_URL", "Compression", "Download", "HistoryApi", "RetryPolicy", "UpstreamRequest"]
 
 DEFAULT_API_URL = "https://api.tardis.dev/v1"
 DEFAULT_USER_AGENT = f"tardis-machine/{__version__} (Python)"
@@ -50,7 +50,7 @@ _WORTH_ANOTHER_TRY = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
-class SliceRequest:
+class UpstreamRequest:
     """Minutes to ask for, counted from the start of the replay they belong to."""
 
     exchange: str
@@ -127,7 +127,7 @@ class HistoryApi:
             session, self._session = self._session, None
             await session.close()
 
-    async def fetch_slice(self, request: SliceRequest) -> Download:
+    async def fetch_slice(self, request: UpstreamRequest) -> Download:
         """The slice, whole; it may cover fewer or more minutes than asked for."""
         corrupt = 0
         attempt = 0
@@ -161,7 +161,7 @@ class HistoryApi:
             )
             await self._retry.sleep(delay_s)
 
-    async def _fetch_once(self, request: SliceRequest) -> Download | None:
+    async def _fetch_once(self, request: UpstreamRequest) -> Download | None:
         """One try; None when the answer does not say how many minutes it covers, and it may not be one."""
         headers = dict(self._headers)
         if request.api_key:
@@ -195,7 +195,7 @@ class HistoryApi:
             )
         return self._session
 
-    def _to_url(self, request: SliceRequest) -> URL:
+    def _to_url(self, request: UpstreamRequest) -> URL:
         start = f"{to_datetime(request.from_us):%Y-%m-%dT%H:%M:%S.000Z}"
         url = f"{self._url}/data-feeds/{request.exchange}?from={start}&offset={request.offset}&compression={self._compression}"
         if request.minutes > 1:
@@ -204,7 +204,7 @@ class HistoryApi:
             url += "&filters=" + quote(to_compact_json(request.filters), safe="~()*!.'")
         return URL(url, encoded=True)
 
-    async def _to_refusal(self, request: SliceRequest, response: aiohttp.ClientResponse) -> UpstreamError:
+    async def _to_refusal(self, request: UpstreamRequest, response: aiohttp.ClientResponse) -> UpstreamError:
         """The error that upstream gives, in its own words where it has any."""
         body = await _read(response, MAX_ERROR_BYTES)
         encoding = _ENCODINGS.get(_content_encoding(response))
@@ -245,7 +245,7 @@ def _without_secrets(url: str) -> str:
     return re.sub(r"//[^/]*@|\?.*", "…", url)
 
 
-def _to_failure(request: SliceRequest, error: BaseException) -> UpstreamError:
+def _to_failure(request: UpstreamRequest, error: BaseException) -> UpstreamError:
     """What happened when no answer came."""
     if isinstance(error, TimeoutError):
         return UpstreamError(f"the history API did not answer in time for slice {request.name}", 504)
@@ -257,7 +257,7 @@ def _content_encoding(response: aiohttp.ClientResponse) -> str:
     return response.headers.get("Content-Encoding", "").strip().lower()
 
 
-def _parse_minutes(response: aiohttp.ClientResponse, request: SliceRequest) -> int | None:
+def _parse_minutes(response: aiohttp.ClientResponse, request: UpstreamRequest) -> int | None:
     """How many minutes the answer covers, None when it does not say."""
     text = response.headers.get("X-Slice-Size")
     if text is None:
@@ -273,7 +273,7 @@ def _parse_suggestion(response: aiohttp.ClientResponse) -> int:
     return min(max(int(text), 1), MAX_SUGGESTED_MINUTES) if text.isascii() and text.isdigit() else 1
 
 
-def _check(data: bytes, encoding: Encoding, request: SliceRequest, minutes: int | None) -> None:
+def _check(data: bytes, encoding: Encoding, request: UpstreamRequest, minutes: int | None) -> None:
     """Raises unless the slice is whole, and is what it is said to be where that is not what was asked for."""
     lines = decompress(data, encoding, request.name)
     check_lines(lines, request.name)

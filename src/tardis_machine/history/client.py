@@ -19,10 +19,10 @@ from typing import Literal, Self
 
 from ..errors import OptionsError, SliceError
 from ..filters import Filter, optimize_filters
-from .api import DEFAULT_API_URL, DEFAULT_USER_AGENT, Compression, HistoryApi, RetryPolicy, SliceRequest, check_api_key
+from .api import DEFAULT_API_URL, DEFAULT_USER_AGENT, Compression, HistoryApi, RetryPolicy, UpstreamRequest, check_api_key
 from .cache import CachedFile, FeedCache, check_exchange, default_cache_dir
 from .flights import Flights
-from .plan import Piece, Plan
+from .plan import Plan, PlannedSlice
 from .reader import load_slice, read_slice
 from .slice import MINUTE_US, Encoding, Slice
 from .threads import Threads
@@ -223,13 +223,13 @@ class HistoryClient:
                 ahead.append(_done(await self._fetch_all(replay, start_us, start_us + MINUTE_US)))
                 start_us += MINUTE_US
             plan = Plan(replay.cache, start_us, end_us)
-            pieces: deque[Piece] = deque()
+            planned: deque[PlannedSlice] = deque()
             while True:
                 look_ahead = self._look_ahead(replay)
-                if not pieces and not plan.done:
-                    pieces.extend(await self._threads.run(plan.take, look_ahead, replay.fetch_minutes))
-                while pieces and len(ahead) < look_ahead:
-                    ahead.append(self._begin(replay, pieces.popleft()))
+                if not planned and not plan.done:
+                    planned.extend(await self._threads.run(plan.take, look_ahead, replay.fetch_minutes))
+                while planned and len(ahead) < look_ahead:
+                    ahead.append(self._begin(replay, planned.popleft()))
                 if not ahead:
                     break
                 for item in await ahead[0]:
@@ -280,23 +280,23 @@ class HistoryClient:
         return items
 
     async def _is_cached(self, replay: _Replay, minute_us: int) -> bool:
-        pieces = await self._threads.run(Plan(replay.cache, minute_us, minute_us + MINUTE_US).take, 1, 1)
-        return pieces[0].file is not None
+        planned = await self._threads.run(Plan(replay.cache, minute_us, minute_us + MINUTE_US).take, 1, 1)
+        return planned[0].file is not None
 
     async def _sleep_until(self, time_us: int) -> None:
         while (left_s := time_us / 1e6 - self._clock()) > 0:
             await self._sleep(min(left_s + AVAILABILITY_MARGIN_S, MAX_SLEEP_S))
 
     def _look_ahead(self, replay: _Replay) -> int:
-        """How many pieces may be under way or ready: a slow reader holds up the fetching."""
+        """How many slices may be under way or ready: a slow reader holds up the fetching."""
         return max(min(self._concurrency, LOOK_AHEAD_BYTES // replay.largest_bytes), MIN_LOOK_AHEAD)
 
-    def _begin(self, replay: _Replay, piece: Piece) -> asyncio.Future[list[Slice]]:
-        file = piece.file
+    def _begin(self, replay: _Replay, planned: PlannedSlice) -> asyncio.Future[list[Slice]]:
+        file = planned.file
         if file is None:
-            return asyncio.create_task(self._fetch_all(replay, piece.start_us, piece.end_us))
-        partial = (file.start_us, file.minutes) != (piece.start_us, piece.minutes)
-        return _done([_to_slice(replay, piece.start_us, piece.minutes, file, partial)])
+            return asyncio.create_task(self._fetch_all(replay, planned.start_us, planned.end_us))
+        partial = (file.start_us, file.minutes) != (planned.start_us, planned.minutes)
+        return _done([_to_slice(replay, planned.start_us, planned.minutes, file, partial)])
 
     async def _fetch_all(self, replay: _Replay, start_us: int, end_us: int, cache: CacheUse = "use") -> list[Slice]:
         """Slices of exactly these minutes: one, or several where upstream gives fewer minutes than asked for."""
@@ -318,7 +318,7 @@ class HistoryClient:
         if cache == "use" and (file := await self._threads.run(replay.cache.find, start_us, minutes)):
             return _Obtained(minutes, file.encoding, file.path, None, None, 0)
         offset = (start_us - replay.from_us) // MINUTE_US
-        request = SliceRequest(replay.exchange, replay.from_us, offset, minutes, replay.filters, replay.api_key)
+        request = UpstreamRequest(replay.exchange, replay.from_us, offset, minutes, replay.filters, replay.api_key)
         came = await self._api.fetch_slice(request)
         path = None
         if cache != "bypass":

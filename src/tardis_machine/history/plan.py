@@ -1,6 +1,6 @@
-"""Which pieces of a replay lie in the cache, and which are to be fetched.
+"""Which slices of a replay lie in the cache, and which are to be fetched.
 
-Invariant: the pieces follow each other without gap or overlap from the start of the replay to its end.
+Invariant: the slices follow each other without gap or overlap from the start of the replay to its end.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from .cache import HOUR_US, CachedFile, FeedCache
 from .slice import MINUTE_US
 
-__all__ = ["Piece", "Plan"]
+__all__ = ["Plan", "PlannedSlice"]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PlannedSlice:
     """Minutes that come from one cached file (which may cover more), or are to be fetched (`file` is None)."""
 
     start_us: int
@@ -27,7 +27,7 @@ class Piece:
 
 
 class Plan:
-    """Walks [start_us, stop_us) piece by piece. Looks into the cache as it goes: call it in a thread."""
+    """Walks [start_us, stop_us) slice by slice. Looks into the cache as it goes: call it in a thread."""
 
     def __init__(self, cache: FeedCache, start_us: int, stop_us: int) -> None:
         self._cache = cache
@@ -41,25 +41,25 @@ class Plan:
     def done(self) -> bool:
         return self._cursor_us >= self._stop_us
 
-    def take(self, count: int, fetch_minutes: int) -> list[Piece]:
-        """The next pieces, at most `count`; those to be fetched are of `fetch_minutes` where the gap is that long."""
-        pieces: list[Piece] = []
-        while len(pieces) < count and not self.done:
-            piece = self._next(fetch_minutes)
-            pieces.append(piece)
-            self._cursor_us = piece.end_us
-        return pieces
+    def take(self, count: int, fetch_minutes: int) -> list[PlannedSlice]:
+        """The next ones, at most `count`; those to be fetched are of `fetch_minutes` where the gap is that long."""
+        slices: list[PlannedSlice] = []
+        while len(slices) < count and not self.done:
+            planned = self._next(fetch_minutes)
+            slices.append(planned)
+            self._cursor_us = planned.end_us
+        return slices
 
-    def _next(self, fetch_minutes: int) -> Piece:
+    def _next(self, fetch_minutes: int) -> PlannedSlice:
         start_us = self._cursor_us
         if files := self._files_at(start_us):
             file = max(files, key=self._preference)
-            return Piece(start_us, (min(file.end_us, self._stop_us) - start_us) // MINUTE_US, file)
+            return PlannedSlice(start_us, (min(file.end_us, self._stop_us) - start_us) // MINUTE_US, file)
         end_us = start_us + MINUTE_US
         limit_us = min(start_us + fetch_minutes * MINUTE_US, self._stop_us)
         while end_us < limit_us and not self._files_at(end_us):
             end_us += MINUTE_US
-        return Piece(start_us, (end_us - start_us) // MINUTE_US, None)
+        return PlannedSlice(start_us, (end_us - start_us) // MINUTE_US, None)
 
     def _preference(self, file: CachedFile) -> tuple[bool, bool, bool, int]:
         """Whole files before those that must be cut, then zst before gz, then the longest."""

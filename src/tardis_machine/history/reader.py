@@ -16,13 +16,10 @@ import zstandard
 from isal import igzip, isal_zlib
 
 from ..errors import SliceError
-from .slice import Encoding, Slice, to_timestamp
+from ..recorded_line import MESSAGE_START, begins_with_time, to_time
+from .slice import Encoding, Slice
 
 __all__ = ["check_lines", "decompress", "fits", "lines_between", "load_slice", "read_lines", "read_slice", "split_lines"]
-
-_TIMESTAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z ")
-_EDGE_BYTES = 29
-"""A timestamp and the space after it."""
 
 _NOT_NEWLINE = re.compile(rb"[^\n]")
 
@@ -68,7 +65,7 @@ def lines_between(lines: list[bytes], from_us: int, to_us: int) -> list[bytes]:
     An empty line has no time of its own: it goes with the line before it.
     """
     # A line is its timestamp and more, so whole lines compare as their timestamps do.
-    low, high = to_timestamp(from_us), to_timestamp(to_us)
+    low, high = to_time(from_us), to_time(to_us)
     count = len(lines)
     start = next((index for index, line in enumerate(lines) if line), count)
     if start < count and lines[start] < low:
@@ -87,7 +84,7 @@ def lines_between(lines: list[bytes], from_us: int, to_us: int) -> list[bytes]:
 def fits(data: bytes, from_us: int, to_us: int) -> bool:
     """Whether decompressed lines lie within [from_us, to_us), by the first and the last of them."""
     edges = _edges(data)
-    return edges is None or (to_timestamp(from_us) <= edges[0] and edges[1] < to_timestamp(to_us))
+    return edges is None or (to_time(from_us) <= edges[0] and edges[1] < to_time(to_us))
 
 
 def decompress(data: bytes, encoding: Encoding, name: str) -> bytes:
@@ -105,7 +102,7 @@ def decompress(data: bytes, encoding: Encoding, name: str) -> bytes:
 def check_lines(data: bytes, name: str) -> None:
     """Raises when decompressed data are something else than recorded lines, judged by the first and the last of them."""
     for edge in _edges(data) or ():
-        if not _TIMESTAMP.match(edge):
+        if not begins_with_time(edge):
             raise SliceError(f"slice {name} is corrupt: a line begins with {edge!r}, not with a timestamp")
 
 
@@ -145,4 +142,4 @@ def _edges(data: bytes) -> tuple[bytes, bytes] | None:
     while data[end - 1] == ord("\n"):
         end -= 1
     last = max(data.rfind(b"\n", 0, end) + 1, start)
-    return data[start : start + _EDGE_BYTES], data[last : last + _EDGE_BYTES]
+    return data[start : start + MESSAGE_START], data[last : last + MESSAGE_START]

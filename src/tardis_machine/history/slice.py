@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Literal
 
 from ..filters import Filter
 
-__all__ = ["MINUTE_US", "Encoding", "Slice", "to_minute_text", "to_timestamp"]
+__all__ = ["MINUTE_US", "Encoding", "Slice", "to_minute_text"]
 
 MINUTE_US = 60_000_000
 
@@ -61,10 +60,3 @@ def to_datetime(time_us: int) -> datetime:
 def to_minute_text(time_us: int) -> str:
     """The minute as people write it: `2019-06-01T00:03Z`."""
     return f"{to_datetime(time_us):%Y-%m-%dT%H:%MZ}"
-
-
-@lru_cache(maxsize=64)
-def to_timestamp(time_us: int) -> bytes:
-    """The time as recorded lines begin with it: 28 bytes, seven digits of a second."""
-    # Every batch of lines is cut at the same two.
-    return f"{to_datetime(time_us):%Y-%m-%dT%H:%M:%S.%f}0Z".encode()

@@ -34,7 +34,8 @@ from ..errors import LakeError, OptionsError, TardisMachineError
 from ..eventbus.ledger import Ledger, to_session_end
 from ..history.client import HistoryClient
 from ..messages import to_timestamp
-from ..pipeline.replay import NormalizedReplay, fetch_lines
+from ..pipeline.fetching import fetch_lines
+from ..pipeline.replay import NormalizedReplay
 from ..pipeline.request import NormalizedRequest, parse_normalized_request
 from .appending import Appender
 from .backfill_progress import BackfillProgress, BackfillReporter
@@ -195,9 +196,9 @@ async def _gather(
     # Disconnects are always published, asked for or not.
     replay = NormalizedReplay(request, keep_disconnects=True)
     gathered = Gathered()
-    async with aclosing(fetch_lines(client, request, replay.segments())) as source:
-        async for segment, lines in source:
-            bundle = encoder.encode(replay.feed(segment, lines))
+    async with aclosing(fetch_lines(client, request, replay.periods())) as source:
+        async for period, lines in source:
+            bundle = encoder.encode(replay.feed(period, lines))
             ledger.add(bundle.tallies, _now_us())
             gathered.add(bundle)
             if gathered.rows >= _ROWS_IN_BATCH or gathered.size_bytes >= _BYTES_IN_BATCH:

@@ -5,12 +5,26 @@ Invariant: what is made here is written to the socket as it is; nobody looks int
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import pack
+from typing import Literal
 
 from ..messages import Message, to_json_lines
+from ..recorded_line import MESSAGE_START
 
-__all__ = ["to_json_frames", "to_json_lines", "to_raw_frames", "to_raw_lines", "to_text_frames"]
+__all__ = [
+    "LINES_TO_BYTES",
+    "MESSAGES_TO_BYTES",
+    "Form",
+    "to_json_frames",
+    "to_json_lines",
+    "to_raw_frames",
+    "to_raw_lines",
+    "to_text_frames",
+]
+
+Form = Literal["lines", "frames", "none"]
+"""What a client is sent: lines over HTTP, frames over WebSocket; none where there is no client, and only events are wanted."""
 
 _TEXT = 0x81  # a whole text message in one frame
 
@@ -51,10 +65,22 @@ def to_text_frames(payloads: Iterable[bytes]) -> bytes:
 
 def to_raw_frames(lines: Iterable[bytes]) -> bytes:
     """Recorded messages, each as the exchange sent it, in a frame of its own; a disconnect has none."""
-    return to_text_frames([line[29:] for line in lines if line])
+    return to_text_frames([line[MESSAGE_START:] for line in lines if line])
 
 
 def to_json_frames(messages: Iterable[Message]) -> bytes:
     """Normalized messages, each in a frame of its own."""
     # JSON holds no newline but between lines.
     return to_text_frames(to_json_lines(messages).split(b"\n")[:-1])
+
+
+MESSAGES_TO_BYTES: Mapping[Form, Callable[[Sequence[Message]], bytes]] = {
+    "lines": to_json_lines,
+    "frames": to_json_frames,
+    "none": lambda messages: b"",
+}
+LINES_TO_BYTES: Mapping[Form, Callable[[Sequence[bytes]], bytes]] = {
+    "lines": to_raw_lines,
+    "frames": to_raw_frames,
+    "none": lambda lines: b"",
+}

@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Generic, TypeVar
 
 from ..messages import Message
+from ..recorded_line import KEY_LENGTH
 
 __all__ = ["Merger", "combine"]
 
@@ -77,7 +78,7 @@ class Merger(Generic[Item]):
 
 def merge_key(local_timestamp: str) -> str:
     """The timestamp as text that sorts as its instant does, be it of three or six digits."""
-    return local_timestamp[:-1].ljust(26, "0")
+    return local_timestamp[:-1].ljust(KEY_LENGTH, "0")
 
 
 async def combine(*streams: AsyncIterator[Sequence[Message]]) -> AsyncGenerator[list[Message], None]:

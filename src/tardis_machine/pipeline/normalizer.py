@@ -1,12 +1,10 @@
 """Raw messages of one exchange to normalized ones: the pure heart of replay and live alike.
 
-Invariant: what comes out depends only on what was fed, in its order; no clock, no I/O. Lines that were skimmed change what follows
-them as if they had been fed.
+Invariant: what comes out depends only on what was fed, in its order; no clock, no I/O.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,14 +12,13 @@ from datetime import UTC, datetime
 import orjson
 
 from ..errors import NormalizeError, OptionsError
-from ..exchanges import Json, Mapper, clock_of, clocks_of, exchange_named, feed_messages, join_lines, make_mappers
+from ..exchanges import Json, Mapper, exchange_named, feed_messages, join_lines, make_mappers
 from ..filters import Filter, merge_filters
 from ..messages import Disconnect, Message, parse_timestamp_us
+from ..recorded_line import MESSAGE_START, clock_of, message_of, time_of, to_clock
 
 __all__ = ["Decoded", "Normalizer", "decode_lines", "symbol_filter"]
 
-# `2019-06-01T00:00:28.6190000Z`: the history API's clock, whose seventh digit is finer than any of ours
-_RECORDED_LENGTH = 28
 # What was parsed is still in the processor's cache when it is mapped.
 _LINES_DECODED = 250
 
@@ -80,8 +77,7 @@ class Normalizer:
 
     def feed(self, local_timestamp: bytes, raw: bytes) -> list[Message]:
         """The normalized messages of one raw message; raises NormalizeError, which holds what was emitted before it."""
-        clock = local_timestamp.decode()
-        decoded = Decoded([local_timestamp], [clock[:26] + "Z" if len(clock) == _RECORDED_LENGTH else clock])
+        decoded = Decoded([local_timestamp], [to_clock(local_timestamp.decode())])
         try:
             decoded.messages.append(orjson.loads(raw))
         except Exception as error:
@@ -94,39 +90,13 @@ class Normalizer:
         unread = tuple(mapper.unread for mapper in self._mappers or () if mapper.unread)
         if unread and lines and b"" not in lines:
             last = clock_of(lines[-1])
-            lines = [line for line in lines if not line.startswith(unread, 29)]
+            lines = [line for line in lines if not line.startswith(unread, MESSAGE_START)]
         else:
             last = None
         for start in range(0, len(lines), _LINES_DECODED):
             self.feed_decoded(decode_lines(lines[start : start + _LINES_DECODED]), out)
         self._last = last or self._last
         return out
-
-    @property
-    def can_skim(self) -> bool:
-        """Whether `skim_lines` leaves most lines unread: of those of a market, most change its book."""
-        mappers = make_mappers(self._exchange, self._data_types, self._at_us, self._realtime)
-        by_type = dict(zip(self._data_types, mappers, strict=True))
-        return by_type["book_change"].can_skim if "book_change" in by_type else all(mapper.can_skim for mapper in mappers)
-
-    def skim_lines(self, lines: Sequence[bytes]) -> None:
-        """Goes past recorded lines that somebody else normalizes."""
-        if b"" in lines:
-            # What was before a lost connection is forgotten, but for its time.
-            gap = len(lines) - 1 - lines[::-1].index(b"")
-            self._last = next((clock_of(line) for line in reversed(lines[:gap]) if line), self._last)
-            self._mappers = None
-            lines = lines[gap + 1 :]
-        if not lines:
-            return
-        mappers = self._mappers if self._mappers is not None else self._reconnect(clock_of(lines[0]))
-        self._last = clock_of(lines[-1])
-        for mapper in mappers:
-            if mapper.has_state:
-                for line in mapper.skim(lines):
-                    message = orjson.loads(line[29:])
-                    if mapper.accepts(message):
-                        deque(mapper.map(message, clock_of(line)), maxlen=0)
 
     def feed_decoded(self, decoded: Decoded, out: list[Message] | None = None) -> list[Message]:
         """The normalized messages of what was decoded, appended to `out`."""
@@ -169,19 +139,19 @@ class Normalizer:
 def decode_lines(lines: Sequence[bytes]) -> Decoded:
     """Recorded lines, parsed."""
     joined = join_lines(lines)
-    clocks: Sequence[str | None] = clocks_of(lines) if joined is None else joined[0]
+    clocks: Sequence[str | None] = [clock_of(line) if line else None for line in lines] if joined is None else joined[0]
     try:
         if joined is not None:
             # What is no message in itself makes no array, or one of another length.
             messages = orjson.loads(joined[1])
             if len(messages) == len(lines):
                 return Decoded(lines, clocks, messages)
-        return Decoded(lines, clocks, [orjson.loads(line[29:]) if line else None for line in lines])
+        return Decoded(lines, clocks, [orjson.loads(line[MESSAGE_START:]) if line else None for line in lines])
     except Exception:
         decoded = Decoded(lines, clocks)
     try:
         for line in lines:
-            decoded.messages.append(orjson.loads(line[29:]) if line else None)
+            decoded.messages.append(orjson.loads(message_of(line)) if line else None)
     except Exception as error:
         decoded.error = error
     return decoded
@@ -197,7 +167,7 @@ def _checked(data_types: Sequence[str], exchange: str, known: Sequence[str]) -> 
 def _normalize_error(exchange: str, line: bytes, place: int, error: Exception, emitted: list[Message]) -> NormalizeError:
     cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     mistake = NormalizeError(
-        f"{exchange} message received at {line[:28].decode('ascii', 'replace')} can't be normalized: {cause}"
+        f"{exchange} message received at {time_of(line).decode('ascii', 'replace')} can't be normalized: {cause}"
     )
     mistake.emitted = emitted
     mistake.place = place
@@ -211,5 +181,5 @@ def symbol_filter(symbols: Sequence[str] | None, filters: Iterable[Filter]) -> f
     """
     if not symbols:
         return None
-    asked = {symbol for item in filters if isinstance(item.symbols, (list, tuple)) for symbol in item.symbols}
-    return frozenset({*symbols, *(symbol.upper() for symbol in symbols), *asked, *(symbol.upper() for symbol in asked)})
+    spelled = {symbol for item in filters if isinstance(item.symbols, (list, tuple)) for symbol in item.symbols}
+    return frozenset({*symbols, *(symbol.upper() for symbol in symbols), *spelled, *(symbol.upper() for symbol in spelled)})

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import UNSET
 
 from ..computed.data_types import parse_data_types
+from ..dates import parse_date_us
 from ..errors import OptionsError
 from ..exchanges import DATA_TYPES, Exchange, exchange_named
-from ..exchanges._parsing import parse_date_us
 from ..filters import Filter
 
 __all__ = [

@@ -16,11 +16,12 @@ from ..errors import NormalizeError
 from ..exchanges import exchange_named
 from ..filters import Filter
 from ..messages import UNSET, Disconnect, ErrorMessage, Message
-from ..realtime.backoff import Pace
+from ..realtime.backoff import Timings
 from ..realtime.clock import recorded_now
 from ..realtime.connection import Arrivals, Connection, open_session
 from ..realtime.endpoints import check_urls
 from ..realtime.troubles import Trouble
+from ..recorded_line import to_clock
 from .normalizer import Decoded, Normalizer, symbol_filter
 from .request import StreamRequest, parse_stream_request
 
@@ -89,15 +90,15 @@ class LiveSource:
 
     @property
     def is_full(self) -> bool:
-        """See Receiver."""
+        """See Listener."""
         return self._outlet.is_full
 
     async def ready(self) -> None:
-        """See Receiver."""
+        """See Listener."""
         await self._outlet.ready()
 
     def take(self, arrivals: Arrivals) -> None:
-        """See Receiver. What was normalized before a message that can't be is kept, and so are its lines."""
+        """See Listener. What was normalized before a message that can't be is kept, and so are its lines."""
         try:
             messages = self._normalizer.feed_decoded(Decoded(arrivals.stamps, arrivals.clocks, arrivals.messages))
         except NormalizeError as error:
@@ -110,7 +111,7 @@ class LiveSource:
         self._emit(messages)
 
     def lost(self, reason: str, close_code: int | None) -> None:
-        """See Receiver."""
+        """See Listener."""
         self._keep([b""])
         # Of a connection that never had a message, nobody knows a better time than now.
         for message in self._normalizer.disconnect() or [Disconnect(self._request.exchange, _now())]:
@@ -121,7 +122,7 @@ class LiveSource:
             self._emit([message])
 
     def failed(self, trouble: Trouble) -> None:
-        """See Receiver."""
+        """See Listener."""
         followed = trouble.followed or UNSET
         code = UNSET if trouble.code is None else trouble.code
         self._outlet.deliver(self._request, [ErrorMessage(self._request.exchange, _now(), trouble.details, followed, code)])
@@ -139,7 +140,7 @@ class LiveSource:
 
 
 def _now() -> str:
-    return recorded_now()[:26] + "Z"
+    return to_clock(recorded_now())
 
 
 class LiveStream:
@@ -151,11 +152,11 @@ class LiveStream:
         outlet: Outlet,
         *,
         urls: Mapping[str, str] | None = None,
-        pace: Pace | None = None,
+        timings: Timings | None = None,
         record: Recorder | None = None,
     ) -> None:
         self._urls = check_urls(urls or {})
-        self._pace = pace or Pace()
+        self._timings = timings or Timings()
         planned = [(request, plan) for request in requests for plan in plan_connections(request)]
         self._sources = [
             (request, plan, LiveSource(request, plan, outlet, number, record)) for number, (request, plan) in enumerate(planned)
@@ -163,7 +164,7 @@ class LiveStream:
 
     async def run(self) -> None:
         """Keeps all of them up; ends when it is cancelled."""
-        async with open_session(self._urls, self._pace) as session, asyncio.TaskGroup() as tasks:
+        async with open_session(self._urls, self._timings) as session, asyncio.TaskGroup() as tasks:
             for request, plan, source in self._sources:
                 connection = Connection(
                     exchange_named(request.exchange),
@@ -172,7 +173,7 @@ class LiveStream:
                     session,
                     timeout_s=request.timeout_interval_ms / 1000,
                     urls=self._urls,
-                    pace=self._pace,
+                    pace=self._timings,
                 )
                 tasks.create_task(connection.run())
 
@@ -222,10 +223,10 @@ class _Batches:
 
 
 async def _stream(
-    requests: Sequence[StreamRequest], urls: Mapping[str, str], pace: Pace | None, record: Recorder | None
+    requests: Sequence[StreamRequest], urls: Mapping[str, str], timings: Timings | None, record: Recorder | None
 ) -> AsyncGenerator[list[Message], None]:
     batches = _Batches()
-    running = asyncio.create_task(LiveStream(requests, batches, urls=urls, pace=pace, record=record).run())
+    running = asyncio.create_task(LiveStream(requests, batches, urls=urls, timings=timings, record=record).run())
     changed = asyncio.create_task(batches.wait())
     try:
         while True:
@@ -250,7 +251,7 @@ def stream_normalized(
     with_error_messages: bool = False,
     timeout_interval_ms: float | None = None,
     exchange_urls: Mapping[str, str] | None = None,
-    _pace: Pace | None = None,
+    _timings: Timings | None = None,
     _record: Recorder | None = None,
 ) -> AsyncGenerator[list[Message], None]:
     """Live data as batches of messages, in the order of their arrival; several requests are given as options objects.
@@ -270,4 +271,4 @@ def stream_normalized(
             "timeoutIntervalMS": timeout_interval_ms,
         }
     ]
-    return _stream([parse_stream_request(item) for item in options], check_urls(exchange_urls or {}), _pace, _record)
+    return _stream([parse_stream_request(item) for item in options], check_urls(exchange_urls or {}), _timings, _record)

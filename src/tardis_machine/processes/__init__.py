@@ -1,4 +1,8 @@
-"""Processes that do the work of requests, off the server's event loop: replays in workers, live requests in one each.
+"""Processes that do the work of requests, off the server's event loop.
 
-Invariant: a process lives only as long as its socket to the server; when the server goes, however it goes, it ends.
+A pool (`replay_pool`, `live_pool`) picks where a job runs: in a child process (`child`, whose program is `worker`) or, for debugging,
+in this one (`in_process`). Either way `runner` starts it and yields what it makes, out of its `output_queue`. What a job does is in
+`jobs`: replays, of which a process runs many in turn, and live requests, which have a process each.
+
+Invariant: a child lives only as long as its socket to the server; when the server goes, however it goes, its children end.
 """

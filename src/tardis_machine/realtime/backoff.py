@@ -10,10 +10,10 @@ from random import random as dice
 
 import msgspec
 
-__all__ = ["Backoff", "Pace"]
+__all__ = ["Backoff", "Timings"]
 
 
-class Pace(msgspec.Struct, frozen=True):
+class Timings(msgspec.Struct, frozen=True):
     """The times that a connection keeps to, in seconds."""
 
     first_s: float = 0.5
@@ -32,8 +32,8 @@ class Pace(msgspec.Struct, frozen=True):
 class Backoff:
     """Counts failures in a row."""
 
-    def __init__(self, pace: Pace, random: Callable[[], float] = dice) -> None:
-        self._pace = pace
+    def __init__(self, timings: Timings, random: Callable[[], float] = dice) -> None:
+        self._timings = timings
         self._random = random
         self._failures = 0
 
@@ -44,10 +44,10 @@ class Backoff:
     def next_s(self, *, limited: bool = False, at_least_s: float = 0.0) -> float:
         """The wait after another failure; longer where the exchange was asked too often, or names a time itself."""
         self._failures += 1
-        pace = self._pace
+        timings = self._timings
         if limited:
-            wait_s = min(pace.limited_s * self._failures, pace.most_limited_s)
+            wait_s = min(timings.limited_s * self._failures, timings.most_limited_s)
         else:
             # The exponent has a bound too: an outage may last for days.
-            wait_s = min(pace.first_s * 2 ** min(self._failures - 1, 30), pace.most_s)
+            wait_s = min(timings.first_s * 2 ** min(self._failures - 1, 30), timings.most_s)
         return max(wait_s * (0.5 + self._random() / 2), at_least_s)

@@ -17,13 +17,14 @@ from ..errors import NormalizeError
 from ..exchanges import Exchange, Feed, FrameKind, HttpRequest, Json, Live, kind_of_error
 from ..filters import Filter
 from ..messages import ErrorCode
+from ..recorded_line import to_clock, to_line
 from ..telemetry import get_logger
-from .backoff import Backoff, Pace
+from .backoff import Backoff, Timings
 from .clock import recorded_now
 from .endpoints import rest_url, socket_url
 from .troubles import Trouble, Troubles
 
-__all__ = ["Arrivals", "Connection", "Receiver", "open_session"]
+__all__ = ["Arrivals", "Connection", "Listener", "open_session"]
 
 log = get_logger("realtime")
 
@@ -60,7 +61,7 @@ class Arrivals:
         """What is added from here on arrives now."""
         now = recorded_now()
         self._stamp = now.encode()
-        self._clock = f"{now[:26]}Z"
+        self._clock = to_clock(now)
 
     def add(self, raw: bytes, message: Json) -> None:
         """A message that arrived."""
@@ -70,12 +71,11 @@ class Arrivals:
         self.messages.append(message)
 
     def lines(self, count: int | None = None) -> list[bytes]:
-        """The first of them as the history API records them. A line is a line: JSON has no newline but between its parts."""
-        rows = zip(self.stamps[:count], self.raws, strict=False)
-        return [b"%b %b" % (stamp, raw.replace(b"\n", b" ")) for stamp, raw in rows]
+        """The first of them as the history API records them."""
+        return [to_line(stamp, raw) for stamp, raw in zip(self.stamps[:count], self.raws, strict=False)]
 
 
-class Receiver(Protocol):
+class Listener(Protocol):
     """Whoever hears what happens on one connection. Nothing here waits but `ready`."""
 
     def take(self, arrivals: Arrivals) -> None:
@@ -106,7 +106,7 @@ class _Ending(NamedTuple):
     """As long as it says itself."""
 
 
-def open_session(urls: Mapping[str, str], pace: Pace) -> aiohttp.ClientSession:
+def open_session(urls: Mapping[str, str], pace: Timings) -> aiohttp.ClientSession:
     """What all connections of a stream go through: a proxy, where the environment names one and no address is given."""
     return aiohttp.ClientSession(
         trust_env=not urls,
@@ -122,12 +122,12 @@ class Connection:
         self,
         exchange: Exchange,
         filters: Sequence[Filter],
-        receiver: Receiver,
+        receiver: Listener,
         session: aiohttp.ClientSession,
         *,
         timeout_s: float,
         urls: Mapping[str, str],
-        pace: Pace,
+        pace: Timings,
     ) -> None:
         assert exchange.live is not None
         self.exchange = exchange.name

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from ..engine import Engine, Machine
 from ..errors import SettingsError
-from ..realtime.backoff import Pace
+from ..realtime.backoff import Timings
 from ..settings.resolve import Settings, from_keywords
 from ..telemetry import get_logger, hide
 from .http import HttpRoutes, aiohttp_logger, errors_as_answers, measured, requires_token
@@ -44,11 +44,11 @@ class TardisMachine:
     await machine.stop()   # drains the buses
     """
 
-    def __init__(self, *, _history: Mapping[str, Any] | None = None, _pace: Pace | None = None, **options: Any) -> None:
-        """For tests: `_history` is what HistoryClient takes beside the options, `_pace` the times that live connections keep to."""
+    def __init__(self, *, _history: Mapping[str, Any] | None = None, _timings: Timings | None = None, **options: Any) -> None:
+        """For tests: `_history` is what HistoryClient takes beside the options, `_timings` the times that live connections keep to."""
         self._settings = from_keywords(options, os.environ)
         hide(*self._settings.secrets())
-        self._server = Server(self._settings, _history, _pace)
+        self._server = Server(self._settings, _history, _timings)
 
     async def start(self, port: int | None = None, host: str | None = None) -> None:
         """Opens the ports; with port 0 the system picks them."""
@@ -85,9 +85,9 @@ class TardisMachine:
 class Server:
     """A server and everything it holds."""
 
-    def __init__(self, settings: Settings, history: Mapping[str, Any] | None = None, pace: Pace | None = None) -> None:
+    def __init__(self, settings: Settings, history: Mapping[str, Any] | None = None, timings: Timings | None = None) -> None:
         self._settings = settings
-        self.engine = Engine(settings, history, pace)
+        self.engine = Engine(settings, history, timings)
         self._stack = AsyncExitStack()
         self.ports: tuple[int, int] = (0, 0)
 

@@ -56,7 +56,7 @@ def _refusal(error: OptionsError) -> Ending:
     return Ending(WSCloseCode.POLICY_VIOLATION, str(error))
 
 
-class Connection:
+class ClientConnection:
     """One client: finished frames out, with back-pressure; reads what it says, and pings it, for as long as it lasts.
 
     An asynchronous context: shakes hands at its start, and has said good-bye at its end.
@@ -139,7 +139,7 @@ class WsRoutes:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._connections: set[Connection] = set()
+        self._connections: set[ClientConnection] = set()
         # Sessions that have not ended, by the key that clients chose, or by their only member.
         self._sessions: dict[str | Member, ReplaySession] = {}
 
@@ -162,7 +162,7 @@ class WsRoutes:
     async def replay_normalized(self, request: web.Request) -> web.StreamResponse:
         """Normalized history, a frame a message."""
 
-        async def play(connection: Connection) -> Ending:
+        async def play(connection: ClientConnection) -> Ending:
             replays = parse_normalized_requests(await read_options(request))
             publish = self._machine.publishing(request.path, "ws", request_id_of(request))
             chunks = self._machine.replay(request.path, replays, form="frames", publish=publish)
@@ -173,7 +173,7 @@ class WsRoutes:
     async def stream_normalized(self, request: web.Request) -> web.StreamResponse:
         """Normalized live data, a frame a message, for as long as the client stays."""
 
-        async def play(connection: Connection) -> Ending:
+        async def play(connection: ClientConnection) -> Ending:
             streams = parse_stream_requests(await read_options(request))
             publish = self._machine.publishing(request.path, "ws", request_id_of(request), "realtime")
             chunks = self._machine.stream(request.path, streams, form="frames", publish=publish)
@@ -181,9 +181,9 @@ class WsRoutes:
 
         return await self._serve(request, play)
 
-    async def _serve(self, request: web.Request, play: Callable[[Connection], Awaitable[Ending]]) -> web.StreamResponse:
+    async def _serve(self, request: web.Request, play: Callable[[ClientConnection], Awaitable[Ending]]) -> web.StreamResponse:
         """Shakes hands, plays, and tells the client how it ended."""
-        async with Connection(request) as connection:
+        async with ClientConnection(request) as connection:
             self._connections.add(connection)
             try:
                 ending = await play(connection)
@@ -196,7 +196,7 @@ class WsRoutes:
 
     async def replay(self, request: web.Request) -> web.StreamResponse:
         """Raw history, as if live: the client subscribes in the exchange's own language."""
-        async with Connection(request) as connection:
+        async with ClientConnection(request) as connection:
             try:
                 session = self._join(request.query.get("session"), Member(connection, request.query))
                 await asyncio.wait([session.task])
@@ -219,7 +219,7 @@ class WsRoutes:
 class Member:
     """One connection of a replay session, and what it subscribed to."""
 
-    def __init__(self, connection: Connection, query: Mapping[str, str]) -> None:
+    def __init__(self, connection: ClientConnection, query: Mapping[str, str]) -> None:
         self.connection = connection
         # Checked now, so that a mistake is told at once; the filters come later, from its subscriptions.
         self._request = parse_raw_request({name: query.get(name) for name in ("exchange", "from", "to")})
@@ -289,7 +289,7 @@ class ReplaySession:
         return await _play(connections, _write_all(connections, self._machine.replay("/ws-replay", requests, form="frames")))
 
 
-async def _play(connections: Sequence[Connection], work: Coroutine[Any, Any, Ending]) -> Ending:
+async def _play(connections: Sequence[ClientConnection], work: Coroutine[Any, Any, Ending]) -> Ending:
     """Writes to connections until all is sent, something fails, or nobody is left."""
     writing = asyncio.create_task(work)
     leaving = asyncio.create_task(_all_gone(connections))
@@ -314,15 +314,15 @@ async def _play(connections: Sequence[Connection], work: Coroutine[Any, Any, End
         await asyncio.gather(writing, leaving, return_exceptions=True)
 
 
-async def _write_all(connections: Sequence[Connection], chunks: AsyncGenerator[Chunk, None]) -> Ending:
+async def _write_all(connections: Sequence[ClientConnection], chunks: AsyncGenerator[Chunk, None]) -> Ending:
     """Writes each chunk to the connection it is for, at the pace of whoever reads it."""
     async with aclosing(chunks):
         async for chunk in chunks:
-            await connections[chunk.stream].write_frames(chunk.data)
+            await connections[chunk.request].write_frames(chunk.data)
     return DONE
 
 
-async def _push_all(connection: Connection, chunks: AsyncGenerator[Chunk, None]) -> Ending:
+async def _push_all(connection: ClientConnection, chunks: AsyncGenerator[Chunk, None]) -> Ending:
     """Writes chunks as they come, for as long as the client keeps up."""
     async with aclosing(chunks):
         async for chunk in chunks:
@@ -331,6 +331,6 @@ async def _push_all(connection: Connection, chunks: AsyncGenerator[Chunk, None])
     return STOPPING
 
 
-async def _all_gone(connections: Sequence[Connection]) -> None:
+async def _all_gone(connections: Sequence[ClientConnection]) -> None:
     for connection in connections:
         await connection.gone.wait()

@@ -14,7 +14,6 @@ from tardis_machine.exchanges._parsing import (
     levels,
     nonzero_number,
     optional_number,
-    parse_date_us,
     text_of,
     timestamp_from_ms,
     timestamp_from_seconds,
@@ -294,30 +293,8 @@ def test_every_date_of_javascript_survives_its_text(instant_ms: int) -> None:
     assert text is not None
     assert parse_timestamp_us(text) == instant_ms * 1000
     assert timestamp_from_text(text) == text
-    assert parse_date_us(text) == instant_ms * 1000
 
 
 @given(st.text())
 def test_any_text_is_a_date_or_none(text: str) -> None:
     assert timestamp_from_text(text) is None or timestamp_from_text(text, micros=True) is not None
-
-
-@pytest.mark.parametrize(
-    ("text", "instant"),
-    [
-        ("2019-01-01", "2019-01-01T00:00:00.000Z"),
-        ("2019-01-01T12:34", "2019-01-01T12:34:00.000Z"),
-        ("2019-01-01T12:34:56.789Z", "2019-01-01T12:34:56.789Z"),
-        ("2019-01-01 12:34:56.7891234", "2019-01-01T12:34:56.789123Z"),
-        ("2019-06-01T00:00:00+02:00", "2019-05-31T22:00:00.000Z"),
-        ("2020-02-29", "2020-02-29T00:00:00.000Z"),
-    ],
-)
-def test_dates_of_a_request(text: str, instant: str) -> None:
-    assert parse_date_us(text) == parse_timestamp_us(instant)
-
-
-@pytest.mark.parametrize("text", ["", "2019-02-29", "2019-06-31", "1567296022565", "tomorrow", "2019-06-01T00:00:00 CET"])
-def test_a_request_with_no_date_is_told_what_it_got(text: str) -> None:
-    with pytest.raises(ValueError, match=f"^'{text}' is no date; a date is written like 2019-06-01 or "):
-        parse_date_us(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tardis_machine.errors import OptionsError, SettingsError
-from tardis_machine.history.api import RetryPolicy, SliceRequest, check_api_key
+from tardis_machine.history.api import RetryPolicy, UpstreamRequest, check_api_key
 from tardis_machine.history.client import HistoryClient
 
 
@@ -58,4 +58,4 @@ def test_an_empty_key_is_none() -> None:
 
 
 def test_a_request_shows_no_key() -> None:
-    assert "hunter2" not in repr(SliceRequest("bitmex", 0, 0, 1, (), "hunter2"))
+    assert "hunter2" not in repr(UpstreamRequest("bitmex", 0, 0, 1, (), "hunter2"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tardis_machine.history.cache import CachedFile, FeedCache
-from tardis_machine.history.plan import Piece, Plan
+from tardis_machine.history.plan import Plan, PlannedSlice
 from tardis_machine.history.slice import MINUTE_US, Encoding
 
 START_US = 1_559_347_200_000_000 + 30 * MINUTE_US  # 2019-06-01T00:30Z
@@ -29,7 +29,7 @@ class ListedCache(FeedCache):
         return [file for file in self.files if hour_us <= file.start_us < hour_us + 60 * MINUTE_US]
 
 
-def shown(pieces: list[Piece]) -> list[tuple[int, int, str | None]]:
+def shown(pieces: list[PlannedSlice]) -> list[tuple[int, int, str | None]]:
     return [
         ((piece.start_us - START_US) // MINUTE_US, piece.minutes, piece.file.path if piece.file else None) for piece in pieces
     ]

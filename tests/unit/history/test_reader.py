@@ -23,12 +23,11 @@ from tardis_machine.history.reader import (
     read_slice,
     split_lines,
 )
-from tardis_machine.history.slice import MINUTE_US, Encoding, Slice, to_timestamp
+from tardis_machine.history.slice import MINUTE_US, Encoding, Slice
+from tardis_machine.recorded_line import to_time
 
 START_US = 1_559_347_200_000_000  # 2019-06-01T00:00Z
-DATA = b"".join(
-    to_timestamp(START_US + n * 1_000_000) + b' {"n":%d,"pad":"%s"}\n' % (n, b"x" * (n * 37 % 500)) for n in range(60)
-)
+DATA = b"".join(to_time(START_US + n * 1_000_000) + b' {"n":%d,"pad":"%s"}\n' % (n, b"x" * (n * 37 % 500)) for n in range(60))
 
 
 def zst(data: bytes, frames: int = 1) -> bytes:
@@ -145,7 +144,7 @@ def test_a_partial_slice_is_cut_to_its_minutes() -> None:
 
 
 def line(second: float) -> bytes:
-    return to_timestamp(START_US + int(second * 1e6)) + b" {}"
+    return to_time(START_US + int(second * 1e6)) + b" {}"
 
 
 def between(lines: list[bytes], low: float, high: float) -> list[bytes]:

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tardis_machine.errors import OptionsError
-from tardis_machine.pipeline.request import NormalizedRequest, RawRequest, parse_normalized_requests, parse_raw_request
+from tardis_machine.pipeline.request import (
+    NormalizedRequest,
+    RawRequest,
+    parse_normalized_requests,
+    parse_raw_request,
+    parse_stream_request,
+    parse_stream_requests,
+)
 
 RAW = {"exchange": "bitmex", "from": "2020-01-01", "to": "2020-01-02T00:00:01.5Z"}
 JSON = st.recursive(
@@ -74,3 +81,13 @@ def test_anything_is_a_request_or_a_sentence(options: Any) -> None:
                 assert len(str(problem)) < 4000
             else:
                 assert isinstance(parsed, RawRequest) or all(isinstance(item, NormalizedRequest) for item in parsed)
+
+
+def test_stream_requests() -> None:
+    request = parse_stream_request({"exchange": "bitmex", "dataTypes": ["quote"], "symbols": ["XBTUSD"], "timeoutIntervalMS": 0})
+    assert (request.timeout_interval_ms, request.with_error_messages) == (0, False)
+    assert parse_stream_request({"exchange": "bitmex", "dataTypes": ["trade"]}).timeout_interval_ms == 10_000
+    with pytest.raises(OptionsError, match=r"\[1\]\.symbols: got nothing"):
+        parse_stream_requests([{"exchange": "bitmex", "dataTypes": ["trade"]}, {"exchange": "kraken", "dataTypes": ["trade"]}])
+    with pytest.raises(OptionsError, match="dataTypes: kraken has no liquidation"):
+        parse_stream_request({"exchange": "kraken", "symbols": ["BTC/USD"], "dataTypes": ["liquidation"]})

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from ...messages import parse_timestamp_us, to_timestamp
+from ...messages import to_timestamp
 from ...processes.jobs.contract import Chunk
 from ...settings import Settings
 from ...telemetry import get_logger, setup_logging
@@ -27,7 +27,6 @@ log = get_logger("replay")
 
 BAR_INTERVAL_S = 0.2
 LINE_INTERVAL_S = 5.0
-_LOCAL_TIMESTAMP = b'"localTimestamp":"'
 
 
 class Progress:
@@ -38,29 +37,18 @@ class Progress:
         self.to_us = max(request.to_us for request in requests)
         self.messages = 0
         self.publisher: Publisher | None = None
-        self._last = b""
-        self._reached_us = self.from_us
+        self.reached_us = self.from_us
+        """The local time of the last message."""
         self._began = time.monotonic()
 
     def note(self, chunk: Chunk) -> None:
-        """These lines were made."""
+        """These messages were made."""
         self.messages += chunk.messages
-        self._last = chunk.data  # type: ignore[assignment]
+        self.reached_us = max(self.reached_us, chunk.reached_us)
 
     def complete(self) -> None:
         """There are no more."""
-        self._last, self._reached_us = b"", self.to_us
-
-    @property
-    def reached_us(self) -> int:
-        """The time of the last message; found when somebody wants to know."""
-        if self._last:
-            line = bytes(self._last).rstrip(b"\n").rpartition(b"\n")[2]
-            stamp = line.partition(_LOCAL_TIMESTAMP)[2].partition(b'"')[0]
-            self._last = b""
-            if stamp:  # raw history has a digit more than messages do
-                self._reached_us = max(self._reached_us, parse_timestamp_us(f"{stamp[:26].decode().rstrip('Z')}Z"))
-        return self._reached_us
+        self.reached_us = self.to_us
 
     @property
     def rate(self) -> float:

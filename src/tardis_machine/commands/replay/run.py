@@ -18,6 +18,7 @@ from uuid import uuid4
 from ...commands.running import Interruption, run_loop
 from ...engine import Engine, Machine
 from ...errors import UndeliveredError
+from ...pipeline.frames import Form
 from ...pipeline.request import NormalizedRequest
 from ...processes.jobs.contract import Chunk
 from ...settings import Settings
@@ -88,7 +89,7 @@ async def _work(engine: Engine, requests: Requests, output: Output | None, progr
         machine = await engine.start(publishing=isinstance(requests[0], NormalizedRequest))
         progress.publisher = machine.publisher
         pace = None if machine.publisher is None else Pace(machine.publisher, patience_s)
-        async with aclosing(_chunks(machine, requests)) as chunks:
+        async with aclosing(_chunks(machine, requests, "none" if output is None else "lines")) as chunks:
             async for chunk in chunks:
                 if output is not None:
                     await output.write(chunk.data)
@@ -105,9 +106,9 @@ async def _work(engine: Engine, requests: Requests, output: Output | None, progr
         await pace.finish()
 
 
-def _chunks(machine: Machine, requests: Requests) -> AsyncGenerator[Chunk, None]:
+def _chunks(machine: Machine, requests: Requests, form: Form) -> AsyncGenerator[Chunk, None]:
     publish = None if machine.publisher is None else machine.publishing(ROUTE, "cli", uuid4().hex)
-    return machine.replay(ROUTE, requests, form="lines", publish=publish, cut="the replay was interrupted")
+    return machine.replay(ROUTE, requests, form=form, publish=publish, cut="the replay was interrupted")
 
 
 def _print(receipts: Sequence[Receipt]) -> None:

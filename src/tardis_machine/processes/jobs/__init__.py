@@ -1,46 +1,36 @@
-"""One request being replayed: slices in, finished bytes and events out, a step at a time.
+"""What runs in a process: replays (`replay`) and live requests (`live`), as their specifications in `contract` ask.
 
-Invariant: no I/O but reading a slice's file, and no step is long, so that a worker can serve many jobs in turn. The same object
-runs in a worker process and, for debugging, inside the server.
+Invariant: a job is told what to do by commands and answers with outputs; it knows nothing of sockets, pools or clients. So the same
+code runs in a child process and, for debugging, inside the server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from ...history.slice import Slice
-from .contract import JobSpec, Output
+from .contract import Output
 
-__all__ = ["Job", "make_job"]
+__all__ = ["Jobs", "Put"]
 
-
-class Job(Protocol):
-    """Runs a JobSpec: told by its methods what has come, and to `step` while it is `runnable`."""
-
-    def add_slice(self, stream: int, segment: int, piece: Slice) -> None:
-        """The next slice of a request."""
-
-    def replace_slice(self, stream: int, segment: int, pieces: Sequence[Slice]) -> None:
-        """What was fetched anew for a slice that was damaged."""
-
-    def end_input(self, stream: int) -> None:
-        """A request has no more slices."""
-
-    def grant(self, chunks: int) -> None:
-        """The client took this many chunks."""
-
-    @property
-    def runnable(self) -> bool:
-        """Whether `step` can do something now."""
-
-    def step(self) -> list[Output]:
-        """A little work, and what came of it."""
+Put = Callable[[int, Output], None]
+"""Takes the number of a job and what came of it."""
 
 
-def make_job(spec: JobSpec) -> Job:
-    """The job that does what is asked for."""
-    from .normalized import NormalizedJob
-    from .raw import RawJob
+class Jobs(Protocol):
+    """The jobs of one process, by number. What comes of them goes to the `Put` that it was made with."""
 
-    return RawJob(spec) if spec.is_raw else NormalizedJob(spec)
+    def obey(self, number: int, name: str, arguments: tuple[Any, ...]) -> None:
+        """`start` and a specification begin a job, `cancel` forgets one; any other name is a method of the job.
+
+        A command for a job that has ended does nothing: it ended while the command was on its way.
+        """
+
+    def pause(self) -> None:
+        """Nobody takes what they make: they are to do nothing for now."""
+
+    def resume(self) -> None:
+        """There is room again."""
+
+    async def wait(self) -> None:
+        """Returns when all that was cancelled is over."""

@@ -1,21 +1,22 @@
 """What a job is asked to do, and what comes of it.
 
-Invariant: all of this is pickled between the server and its workers, and holds no secret but the request's own key.
+Invariant: all of this is pickled between the server and its children, and holds no secret but the request's own key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from traceback import format_exception
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...errors import TardisMachineError, WorkerError
 from ...history.slice import Slice
 from ...pipeline.compression import Compression
-from ...pipeline.replay import NormalizedReplay
-from ...pipeline.request import NormalizedRequest, RawRequest
+from ...pipeline.frames import Form
+from ...pipeline.request import NormalizedRequest, RawRequest, StreamRequest
+from ...realtime.backoff import Timings
 
 if TYPE_CHECKING:
     from ...bronze.bundle import Bundle
@@ -27,12 +28,12 @@ __all__ = [
     "Done",
     "Events",
     "Failed",
-    "JobSpec",
+    "LiveSpec",
     "Output",
     "PublishSpec",
+    "ReplaySpec",
     "SliceDamaged",
     "SliceOpened",
-    "TurnDone",
     "to_failed",
 ]
 
@@ -55,46 +56,45 @@ class PublishSpec(msgspec.Struct, frozen=True):
         return BronzeEncoder(**msgspec.structs.asdict(self))
 
 
-class JobSpec(msgspec.Struct, frozen=True):
-    """What a worker is asked to do.
+class ReplaySpec(msgspec.Struct, frozen=True):
+    """A replay to be run.
 
-    Several normalized requests are merged into one answer; several raw ones have a connection each, and go on in step.
+    Several normalized requests are merged into one answer; several raw ones have a client each, and go on in step.
     """
 
     requests: Sequence[RawRequest] | Sequence[NormalizedRequest]
-    form: Literal["lines", "frames"]
+    form: Form
     compression: Compression | None = None
     publish: PublishSpec | None = None
-    place: int = 0
-    """Of those that take turns with this job, which one this is; 0 begins."""
-    places: int = 1
-    """How many take turns."""
 
     @property
     def is_raw(self) -> bool:
         """Whether recorded lines are wanted, as they are."""
         return isinstance(self.requests[0], RawRequest)
 
-    @property
-    def takes_turns(self) -> bool:
-        """Whether several workers gain by sharing it.
 
-        A compressed answer is one stream from its first byte to its last, and events are counted from the first to the last.
-        """
-        return (
-            self.compression is None
-            and self.publish is None
-            and all(isinstance(request, NormalizedRequest) and NormalizedReplay(request).can_skim for request in self.requests)
-        )
+class LiveSpec(msgspec.Struct, frozen=True):
+    """Live requests to be served, until they are stopped."""
+
+    requests: Sequence[StreamRequest]
+    form: Form
+    publish: PublishSpec | None = None
+    urls: Mapping[str, str] = {}
+    timings: Timings = Timings()
+    record_dir: str | None = None
+    """Where raw messages are kept, as the cache of a later replay."""
 
 
 class Chunk(msgspec.Struct, gc=False):
-    """Bytes for the client."""
+    """Bytes for a client; none where the form is "none"."""
 
     data: bytes | memoryview
     messages: int
-    stream: int = 0
-    """Which request's client, where each has its own connection."""
+    """How many messages the bytes are, or would be."""
+    request: int = 0
+    """Which of the job's requests it belongs to, where each has a client of its own."""
+    reached_us: int = 0
+    """In a replay, the local time of its last message; 0 where that has none."""
 
 
 class Events(msgspec.Struct, gc=False):
@@ -110,45 +110,37 @@ class Events(msgspec.Struct, gc=False):
 
 
 class SliceOpened(msgspec.Struct, gc=False):
-    """A slice of this request is being used: another may come."""
+    """A slice is being read: the job may be given another."""
 
-    stream: int
-    segment: int
-    piece: Slice
-    is_whole: bool
-    """False where it is one of several that were fetched instead of one, and more of them follow."""
+    request: int
 
 
 class SliceDamaged(msgspec.Struct, gc=False):
-    """A slice could not be read: the same one is wanted anew, or an error."""
+    """A slice can't be read: the job waits for what is fetched anew instead."""
 
-    stream: int
-    segment: int
-    piece: Slice
+    request: int
+    period: int
+    item: Slice
     problem: str
 
 
-class TurnDone(msgspec.Struct, gc=False):
-    """What follows comes from whoever is next."""
-
-
 class Done(msgspec.Struct, gc=False):
-    """The request is complete."""
+    """The job is complete."""
 
 
 class Failed(msgspec.Struct, gc=False):
-    """The request can't go on."""
+    """The job can't go on."""
 
     error: TardisMachineError
     traceback: str = ""
     """Where it happened, when nobody foresaw it."""
 
 
-Output = Chunk | Events | SliceOpened | SliceDamaged | TurnDone | Done | Failed
+Output = Chunk | Events | SliceOpened | SliceDamaged | Done | Failed
 
 
 def to_failed(error: Exception) -> Failed:
-    """The end of a request; a fault of our own fails it alone, not whoever else the process serves."""
+    """The end of a job; a fault of our own fails it alone, not whoever else the process serves."""
     if isinstance(error, TardisMachineError):
         return Failed(error)
     fault = WorkerError(f"an internal error ended this request: {type(error).__name__}: {error}")

@@ -1,7 +1,6 @@
-"""The slices of one request of a job: opened one after the other, and cut where lines end.
+"""The slices of one request of a replay: opened one after the other, and cut where lines end.
 
-Invariant: what is cut off depends on the slices alone, never on when they came, so that several processes which are given the same
-slices cut them alike.
+Invariant: every line of every slice is taken once, in order. A slice that is damaged is replaced before anything behind it is read.
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ from collections.abc import Sequence
 from ...errors import SliceError
 from ...history.reader import read_slice, split_lines
 from ...history.slice import Slice
-from ...pipeline.replay import Segment
+from ...pipeline.replay import Period
+from ...recorded_line import KEY_LENGTH
 from .contract import Output, SliceDamaged, SliceOpened
 
-__all__ = ["KEY_BYTES", "SLICE_WINDOW", "SliceQueue"]
+__all__ = ["SLICE_WINDOW", "SliceQueue"]
 
 # Slices that may wait in a worker for each request.
 SLICE_WINDOW = 3
-KEY_BYTES = 26
-"""Of a line's timestamp, up to its microseconds: what messages are ordered by."""
 
 _NEWLINE = ord("\n")
 
@@ -28,16 +26,15 @@ _NEWLINE = ord("\n")
 class SliceQueue:
     """What a request has still to read."""
 
-    def __init__(self, stream: int, segments: list[Segment]) -> None:
-        self.segments = segments
-        # Which request of the job this is.
-        self._stream = stream
-        # Slices to read, each with the index of its segment.
+    def __init__(self, request: int, periods: list[Period]) -> None:
+        self._request = request
+        self._periods = periods
+        # Slices to read, each with the index of its period.
         self._slices: deque[tuple[int, Slice]] = deque()
-        # The decompressed lines of the slice in use, how much of them is used, and their segment.
+        # The decompressed lines of the slice in use, how much of them is used, and the index of their period.
         self._data = b""
         self._position = 0
-        self._segment = 0
+        self._period = 0
         # No more slices will come.
         self._ended = False
         # A damaged slice was reported, and its replacement has not come yet.
@@ -45,19 +42,24 @@ class SliceQueue:
         # How many slices at the head are replacements: if one of those is damaged too, there is no point in another.
         self._replacements = 0
 
-    def add(self, segment: int, piece: Slice) -> None:
+    def add(self, period: int, item: Slice) -> None:
         """The next slice."""
-        self._slices.append((segment, piece))
+        self._slices.append((period, item))
 
-    def replace(self, segment: int, pieces: Sequence[Slice]) -> None:
+    def replace(self, period: int, items: Sequence[Slice]) -> None:
         """What was fetched anew for the slice that was damaged."""
-        self._slices.extendleft((segment, piece) for piece in reversed(pieces))
-        self._replacements = len(pieces)
+        self._slices.extendleft((period, item) for item in reversed(items))
+        self._replacements = len(items)
         self._awaits_replacement = False
 
     def end(self) -> None:
         """There are no more slices."""
         self._ended = True
+
+    @property
+    def period(self) -> Period:
+        """Of the lines that were taken last."""
+        return self._periods[self._period]
 
     @property
     def has_lines(self) -> bool:
@@ -77,17 +79,18 @@ class SliceQueue:
     def open(self, outputs: list[Output]) -> None:
         """Opens slices until one has lines, where there are any; raises where a slice is damaged that was just fetched anew."""
         while not self.has_lines and self._slices and not self._awaits_replacement:
-            segment, piece = self._slices.popleft()
+            period, item = self._slices.popleft()
             try:
-                self._data, self._position, self._segment = read_slice(piece), 0, segment
+                self._data, self._position, self._period = read_slice(item), 0, period
             except SliceError as error:
                 if self._replacements:
                     raise
                 self._awaits_replacement = True
-                outputs.append(SliceDamaged(self._stream, segment, piece, str(error)))
+                outputs.append(SliceDamaged(self._request, period, item, str(error)))
                 return
             self._replacements = max(0, self._replacements - 1)
-            outputs.append(SliceOpened(self._stream, segment, piece, not self._replacements))
+            if not self._replacements:
+                outputs.append(SliceOpened(self._request))
 
     def last_key(self, size_bytes: int) -> bytes:
         """The key of the line in which the next `size_bytes` end; the last one's where there are not so many."""
@@ -98,56 +101,34 @@ class SliceQueue:
         while end > self._position:
             start = max(data.rfind(b"\n", self._position, end) + 1, self._position)
             if start < end:
-                return data[start : start + KEY_BYTES]
+                return data[start : start + KEY_LENGTH]
             end -= 1
         return b""
 
-    def take_to(self, key: bytes) -> Cut:
-        """Cuts off all lines up to and with those of this key."""
+    def take_to(self, key: bytes) -> list[bytes]:
+        """Takes all lines up to and with those of this key."""
         data, low, high = self._data, self._position, len(self._data)
         # Between low and high, both at the start of a line, lies the first line with a greater key.
         while low < high:
             middle = data.rfind(b"\n", low, (low + high) // 2) + 1 or low
             end = data.find(b"\n", middle) + 1 or high
+            # An empty line has no key: it goes with the line before it.
             while data[middle] == _NEWLINE and middle > low:
-                middle = (
-                    data.rfind(b"\n", low, middle - 1) + 1 or low
-                )  # an empty line has no key: it goes with the line before it
-            if data[middle] == _NEWLINE or data[middle : middle + KEY_BYTES] <= key:
+                middle = data.rfind(b"\n", low, middle - 1) + 1 or low
+            if data[middle] == _NEWLINE or data[middle : middle + KEY_LENGTH] <= key:
                 low = end
             else:
                 high = middle
-        return self._cut(low)
+        return self._take(low)
 
-    def take(self, size_bytes: int) -> Cut:
-        """Cuts off about as many bytes, to the end of a line."""
+    def take(self, size_bytes: int) -> list[bytes]:
+        """Takes about as many bytes, to the end of a line."""
         end = self._data.find(b"\n", self._position + size_bytes)
-        return self._cut(len(self._data) if end < 0 else end + 1)
+        return self._take(len(self._data) if end < 0 else end + 1)
 
-    def _cut(self, end: int) -> Cut:
-        cut = Cut(self.segments[self._segment], self._data, self._position, end)
+    def _take(self, end: int) -> list[bytes]:
+        lines = split_lines(self._data[self._position : end])
         self._position = end
         if not self.has_lines:
             self._data, self._position = b"", 0
-        return cut
-
-
-class Cut:
-    """Some lines of a slice, not yet split: whoever leaves them to another need not look at them."""
-
-    __slots__ = ("_data", "_end", "_start", "segment")
-
-    def __init__(self, segment: Segment, data: bytes, start: int, end: int) -> None:
-        self.segment = segment
-        self._data = data
-        self._start = start
-        self._end = end
-
-    @property
-    def size_bytes(self) -> int:
-        """How long it is."""
-        return self._end - self._start
-
-    def lines(self) -> list[bytes]:
-        """The lines; an empty one is a lost connection."""
-        return split_lines(self._data[self._start : self._end])
+        return lines

@@ -1,4 +1,4 @@
-"""What every job does alike: takes its slices, sends its answer, and ends once.
+"""What every replay does alike: takes its slices, sends its answer, and ends once.
 
 Invariant: whatever goes wrong in a step ends this job with its reason, and no other.
 """
@@ -9,34 +9,34 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from ...history.slice import Slice
-from ...pipeline.replay import Segment
+from ...pipeline.replay import Period
 from .answer import Answer
-from .contract import Done, JobSpec, Output, to_failed
+from .contract import Done, Output, ReplaySpec, to_failed
 from .slices import SliceQueue
 
 __all__ = ["SteppedJob"]
 
 
 class SteppedJob(ABC):
-    """A job but for how lines become an answer."""
+    """A ReplayJob but for how lines become an answer. `periods` are those of each request."""
 
-    def __init__(self, spec: JobSpec, segments: Sequence[list[Segment]]) -> None:
-        self._queues = [SliceQueue(stream, its_segments) for stream, its_segments in enumerate(segments)]
-        self._answer = Answer(spec.compression)
+    def __init__(self, spec: ReplaySpec, periods: Sequence[list[Period]]) -> None:
+        self._queues = [SliceQueue(request, its_periods) for request, its_periods in enumerate(periods)]
+        self._answer = Answer(spec.form, spec.compression)
         # Complete, or failed.
         self._ended = False
 
-    def add_slice(self, stream: int, segment: int, piece: Slice) -> None:
+    def add_slice(self, request: int, period: int, item: Slice) -> None:
         """The next slice of a request."""
-        self._queues[stream].add(segment, piece)
+        self._queues[request].add(period, item)
 
-    def replace_slice(self, stream: int, segment: int, pieces: Sequence[Slice]) -> None:
+    def replace_slice(self, request: int, period: int, items: Sequence[Slice]) -> None:
         """What was fetched anew for a slice that was damaged."""
-        self._queues[stream].replace(segment, pieces)
+        self._queues[request].replace(period, items)
 
-    def end_input(self, stream: int) -> None:
+    def end_input(self, request: int) -> None:
         """A request has no more slices."""
-        self._queues[stream].end()
+        self._queues[request].end()
 
     def grant(self, chunks: int) -> None:
         """The client took this many chunks."""

@@ -1,0 +1,76 @@
+"""What goes over the socket between the server and a child, as bytes: commands one way, outputs and log lines the other.
+
+Invariant: a frame is a header (job, kind, size of the payload) and its payload. A chunk crosses as it is, everything else pickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+from struct import Struct
+from typing import Any
+
+from .child_log import Logged
+from .jobs.contract import Chunk, Output
+
+__all__ = ["HEADER", "NO_JOB", "parse_log", "parse_output", "take_commands", "to_command", "to_frame", "to_log_frame"]
+
+HEADER = Struct("<QBI")
+"""Job, kind, payload bytes."""
+NO_JOB = 0
+"""Stands for the job where a log line is sent."""
+_KIND_PICKLED, _KIND_CHUNK = 0, 1
+# messages, request, reached_us; the data follows
+_CHUNK = Struct("<IHq")
+
+
+def to_command(job: int, name: str, arguments: tuple[Any, ...]) -> bytes:
+    """A command for a child."""
+    return _to_pickled(job, (name, arguments))
+
+
+def take_commands(received: bytearray) -> list[tuple[int, str, tuple[Any, ...]]]:
+    """The commands that were received as a whole, which are taken out: (job, name, arguments)."""
+    commands = []
+    start = 0
+    while len(received) - start >= HEADER.size:
+        job, _, size = HEADER.unpack_from(received, start)
+        end = start + HEADER.size + size
+        if end > len(received):
+            break
+        name, arguments = pickle.loads(received[start + HEADER.size : end])  # noqa: S301 - from our own parent process
+        commands.append((job, name, arguments))
+        start = end
+    del received[:start]
+    return commands
+
+
+def to_frame(job: int, output: Output) -> bytes:
+    """An output for the server."""
+    if isinstance(output, Chunk):
+        head = HEADER.pack(job, _KIND_CHUNK, len(output.data) + _CHUNK.size)
+        return head + _CHUNK.pack(output.messages, output.request, output.reached_us) + output.data
+    return _to_pickled(job, output)
+
+
+def parse_output(kind: int, payload: bytearray) -> Output:
+    """The output of a frame."""
+    if kind == _KIND_CHUNK:
+        return Chunk(memoryview(payload)[_CHUNK.size :], *_CHUNK.unpack_from(payload))
+    output: Output = pickle.loads(payload)  # noqa: S301 - from our own child process
+    return output
+
+
+def to_log_frame(line: Logged) -> bytes:
+    """A log line for the server."""
+    return _to_pickled(NO_JOB, line)
+
+
+def parse_log(payload: bytearray) -> Logged:
+    """The log line of a frame."""
+    line: Logged = pickle.loads(payload)  # noqa: S301 - from our own child process
+    return line
+
+
+def _to_pickled(job: int, content: Any) -> bytes:
+    payload = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
+    return HEADER.pack(job, _KIND_PICKLED, len(payload)) + payload
