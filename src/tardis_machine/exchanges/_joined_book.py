@@ -95,7 +95,7 @@ Levels = Sequence[Sequence[Any]]
 """`[[price, amount, …], …]` as they were sent, of text or numbers."""
 
 
-class _Book:
+class _JoinedBook:
     """What is known of one book."""
 
     __slots__ = ("has_followed", "number", "waiting")
@@ -119,7 +119,7 @@ class JoinedBookMapper(Mapper):
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        self._books: dict[str, _Book] = {}
+        self._books: dict[str, _JoinedBook] = {}
 
     def join_snapshot(
         self, symbol: str, number: Any, bids: Levels, asks: Levels, timestamp: str | None, local_timestamp: str
@@ -127,7 +127,7 @@ class JoinedBookMapper(Mapper):
         """The first snapshot of a symbol, with the updates merged in that waited for it; nothing for a later one."""
         book = self._books.get(symbol)
         if book is None:
-            book = self._books[symbol] = _Book()
+            book = self._books[symbol] = _JoinedBook()
         if book.waiting is None:
             return ()
         updates, book.waiting, book.number = book.waiting, None, to_number(number)
@@ -150,14 +150,14 @@ class JoinedBookMapper(Mapper):
         """What an update changes; nothing where it waits for the snapshot, or the snapshot holds it."""
         book = self._books.get(symbol)
         if book is None:
-            book = self._books[symbol] = _Book()
+            book = self._books[symbol] = _JoinedBook()
         if book.waiting is not None:
             book.waiting.append((first, last, previous, bids, asks))
         elif self._is_news(book, first, last, previous) and (bids or asks or self.rules.emits_empty):
             return (BookChange(symbol, self.exchange, False, levels(bids), levels(asks), timestamp, local_timestamp),)
         return ()
 
-    def _is_news(self, book: _Book, first: Any, last: Any, previous: Any) -> bool:
+    def _is_news(self, book: _JoinedBook, first: Any, last: Any, previous: Any) -> bool:
         """Whether the book does not hold the update yet; ValueError where there is a gap before it that matters."""
         rules, number, last = self.rules, book.number, to_number(last)
         if last < number or (last == number and rules.holds_own_number):

@@ -24,7 +24,7 @@ _MAX_UNSENT_BYTES = 8 * 1024 * 1024
 _COLLECT_EVERY_S = 10.0
 
 
-class _Connection(asyncio.Protocol):
+class _ServerEnd(asyncio.Protocol):
     """The child's end of its socket."""
 
     def __init__(self, make_jobs: Callable[[Put], Jobs]) -> None:
@@ -71,7 +71,7 @@ class _Connection(asyncio.Protocol):
 
 async def _serve(make_jobs: Callable[[Put], Jobs], server: socket.socket) -> None:
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(lambda: _Connection(make_jobs), sock=server)
+    _, connection = await loop.create_connection(lambda: _ServerEnd(make_jobs), sock=server)
     send_logs(connection.log)
 
     def collect() -> None:
