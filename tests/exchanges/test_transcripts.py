@@ -23,7 +23,8 @@ from tests.exchanges.transcript import FOLDER, SUFFIX, Section, Step, Transcript
 from tests.exchanges.transcript_server import LiveReader, Player, played_exchange
 
 TRANSCRIPTS = [read_transcript(path) for path in sorted(FOLDER.glob(f"*{SUFFIX}"))]
-PACE = Pace(first_s=0.005, most_s=0.02, limited_s=0.01, most_limited_s=0.02, close_timeout_s=0.1, refetch_s=0.01)
+# Errors are told each time: a section may be played twice.
+PACE = Pace(first_s=0.005, most_s=0.02, limited_s=0.01, most_limited_s=0.02, close_timeout_s=0.1, refetch_s=0.01, summary_s=0.0)
 
 
 def sections(kind: str) -> list[Any]:

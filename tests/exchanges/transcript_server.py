@@ -232,7 +232,7 @@ class Player:
         for place, step in enumerate(steps):
             if step.verb == "<":
                 self._held.append((self._current(step), encode_whole(step)))
-            elif step.verb == "=":
+            elif step.verb == "=" and self._held:
                 self._owed.append(step)
             else:
                 await self._release()
