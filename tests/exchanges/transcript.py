@@ -23,7 +23,7 @@ Only in live; the server does what it says, and fails where the next thing is an
     GET /api/v3/depth?symbol=A      a request, which the status below it answers; so does POST
     200 {"lastUpdateId":7}          an answer: status, headers as `Retry-After=0`, the body
     ON /ws/v5/business              what follows is of that connection
-    PING {"op":"ping"}              this frame is sent from time to time, also when nothing else is; without one, a WebSocket ping
+    PING {"op":"ping"}              this frame comes by itself, once for each connection; without a frame, a WebSocket ping
     <gzip {…}                       a binary frame, of the same text packed; <deflate, <binary (not packed), <hex 0a1b too
     CUT                             the exchange hangs up without a word
     CLOSE 1012 restarting           it closes the connection

@@ -356,7 +356,7 @@ class Player:
             message = await self._reader.take()
             if isinstance(message, Disconnect):
                 lost += 1
-            elif not (after and isinstance(message, ErrorMessage)):
+            elif not (isinstance(message, ErrorMessage) and (after or message.code == "WS_SEND")):
                 where = f"after {after}" if after else "at the end"
                 got = "nothing" if message is None else shown(message)
                 self._fail(self._section.steps[-1], f"expected {where}: disconnect\n     got {got}")
