@@ -184,9 +184,8 @@ def soon_then_never(feed: Feed) -> float:
     return 0.03 if is_first else 3600.0
 
 
-@pytest.mark.parametrize("play", [Player.play, Player.play_in_pieces, Player.play_at_once, Player.play_cut, Player.play_odd])
 @pytest.mark.parametrize(("transcript", "section"), sections("live"))
-async def test_live(transcript: Transcript, section: Section, play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_live(transcript: Transcript, section: Section, monkeypatch: pytest.MonkeyPatch) -> None:
     name = transcript.exchange
     live = EXCHANGES[name].live
     assert live is not None, f"{name} has no live data"
@@ -210,7 +209,7 @@ async def test_live(transcript: Transcript, section: Section, play: Any, monkeyp
             )
         )
         try:
-            await play(Player(transcript, section, exchange, reader))
+            await Player(transcript, section, exchange, reader).play_all()
         finally:
             await reader.stop()
 

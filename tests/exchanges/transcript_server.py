@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import NoReturn
 
 import pytest
 from aiohttp import WSMsgType, web
@@ -207,6 +208,20 @@ class Player:
         # What is sent only with the next that is sent at once, and what it must give.
         self._held: list[tuple[OpenConnection, bytes]] = []
         self._owed: list[Step] = []
+        # How it is played.
+        self._manner = ""
+
+    async def play_all(self) -> None:
+        """In every manner, one after the other. Each ends with all connections cut, so that the next begins with new ones."""
+        for manner, play in (
+            ("as it stands", self.play),
+            ("frames in pieces", self.play_in_pieces),
+            ("frames at once", self.play_at_once),
+            ("cut and connected again", self.play_cut),
+            ("with odd frames", self.play_odd),
+        ):
+            self._manner = manner
+            await play()
 
     async def play(self) -> None:
         """As it stands."""
@@ -361,8 +376,8 @@ class Player:
                 got = "nothing" if message is None else shown(message)
                 self._fail(self._section.steps[-1], f"expected {where}: disconnect\n     got {got}")
 
-    def _fail(self, step: Step, problem: str) -> None:
-        pytest.fail(f"{self._transcript.place(step.line)}: {problem}", pytrace=False)
+    def _fail(self, step: Step, problem: str) -> NoReturn:
+        pytest.fail(f"{self._transcript.place(step.line)} ({self._manner}): {problem}", pytrace=False)
 
 
 def _response(text: str) -> web.Response:
