@@ -19,7 +19,18 @@ from tardis_machine.filters import Filter
 from tardis_machine.messages import UNSET, Message, to_timestamp
 from tardis_machine.pipeline.normalizer import Normalizer
 from tardis_machine.realtime.backoff import Pace
-from tests.exchanges.transcript import FOLDER, SUFFIX, Section, Step, Transcript, TranscriptError, difference, read_transcript, shown
+from tests.exchanges import transcript_server
+from tests.exchanges.transcript import (
+    FOLDER,
+    SUFFIX,
+    Section,
+    Step,
+    Transcript,
+    TranscriptError,
+    difference,
+    read_transcript,
+    shown,
+)
 from tests.exchanges.transcript_server import LiveReader, Player, played_exchange
 
 TRANSCRIPTS = [read_transcript(path) for path in sorted(FOLDER.glob(f"*{SUFFIX}"))]
@@ -65,9 +76,8 @@ def test_every_exchange_has_a_transcript_of_all_that_it_does(name: str) -> None:
         missing.append("a frame that is no subscription")
     if exchange.live is not None:
         outputs = set().union(*(section.outputs for section in transcript.of("live")))
-        for needed in (*exchange.data_types, "disconnect", "error"):
-            if needed not in outputs:
-                missing.append(f"a live section in which {needed} comes out")
+        needed = [kind for kind in (*exchange.data_types, "disconnect", "error") if kind not in outputs]
+        missing += [f"a live section in which {kind} comes out" for kind in needed]
         if not any(step.verb == "PING" for section in transcript.of("live") for step in section.steps):
             missing.append("a live section with its ping")
     assert not missing, f"{FOLDER.name}/{name}{SUFFIX} has no\n  " + "\n  ".join(missing)
@@ -233,3 +243,59 @@ def test_what_can_not_be_read_is_said_with_its_place(tmp_path: Path, text: str, 
     with pytest.raises(TranscriptError) as raised:
         read_transcript(path)
     assert str(raised.value).startswith(problem)
+
+
+TRADE = '{"table":"trade","action":"insert","data":[{"timestamp":"2026-06-01T00:00:00.050Z","symbol":"A","side":"Buy","size":1,"price":2}]}'
+MESSAGE = 'trade {"symbol":"A","price":2,"amount":1,"side":"buy","timestamp":"2026-06-01T00:00:00.050Z"}'
+OPENING = 'CONNECT /realtime\n> {"op":"subscribe","args":["trade:A"]}'
+
+
+@pytest.mark.parametrize(
+    ("steps", "problem"),
+    [
+        ("CONNECT /elsewhere", "(as it stands): expected CONNECT /elsewhere\n     got CONNECT /realtime"),
+        ('CONNECT /realtime\n> {"op":"no"}', 'expected {"op":"no"}\n     got {"op":"subscribe","args":["trade:A"]}'),
+        (f"{OPENING}\n< {TRADE}\n= {MESSAGE.replace('2,', '2.0,', 1)}", f"got {MESSAGE}"),
+        (f"{OPENING}\n< {TRADE}", f"expected at the end: disconnect\n     got {MESSAGE}"),
+        (f"{OPENING}\n< {TRADE}\n= {MESSAGE}\n= {MESSAGE}", "     got nothing"),
+        ("CONNECT /realtime X-Size=1", "expected the header X-Size=1\n     got None"),
+        ("CONNECT /realtime\nPING {}", 'expected a ping {}\n     got {"op":"subscribe","args":["trade:A"]}'),
+        ("CONNECT /realtime\nGET /book\n200 {}", "expected GET /book\n     got nothing"),
+        ("CONNECT /realtime\nON /other", "there is no connection to /other"),
+        (
+            f"{OPENING}\nPING\nCLOSE 1001 bye",
+            'expected at the end: disconnect\n     got disconnect {"symbols":["A"],"reason":"closed by',
+        ),
+    ],
+)
+async def test_what_does_not_go_as_written_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: str, problem: str
+) -> None:
+    """The player itself: a transcript that is wrong must not pass."""
+    monkeypatch.setattr(transcript_server, "TIMEOUT_S", 0.3)
+    path = tmp_path / "bitmex.transcript"
+    path.write_text(f"== live trade A\n{steps}\n")
+    transcript = read_transcript(path)
+    with pytest.raises(pytest.fail.Exception) as raised:
+        await test_live(transcript, transcript.sections[0], monkeypatch)
+    assert problem in str(raised.value)
+    assert f"bitmex.transcript:{len(steps.removesuffix(chr(10) + '200 {}').splitlines()) + 1}" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("steps", "problem"),
+    [
+        ("FILTER quote", "expected filters ['quote']\n     got ['trade']"),
+        (f"< {TRADE}", f"expected nothing more\n     got {MESSAGE}"),
+        (f"< {TRADE}\n! KeyError", "got"),
+        ("< {}\n! KeyError", "expected an error with KeyError\n     got None"),
+        ('< {"table":"trade","action":"insert"}', "expected no error\n     got bitmex message"),
+    ],
+)
+def test_history_that_is_not_as_written_fails(tmp_path: Path, steps: str, problem: str) -> None:
+    path = tmp_path / "bitmex.transcript"
+    path.write_text(f"== history 2026-06-01 trade\n{steps}\n")
+    transcript = read_transcript(path)
+    with pytest.raises(pytest.fail.Exception) as raised:
+        test_history(transcript, transcript.sections[0])
+    assert problem in str(raised.value)

@@ -267,6 +267,8 @@ class _Attempt:
         task = asyncio.create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # A task that is cancelled before its first step never runs its work.
+        task.add_done_callback(lambda _: work.close())
 
     async def _guarded(self, work: Coroutine[Any, Any, _Ending | None]) -> None:
         """What a task returns ends the connection, and what it did not expect too: the exchange said what nobody understands."""
