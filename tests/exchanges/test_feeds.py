@@ -14,7 +14,8 @@ import pytest
 from tardis_machine.errors import OptionsError
 from tardis_machine.exchanges import EXCHANGES, BookStep, Credentials, Feed, Fetch, FrameKind
 from tardis_machine.exchanges._feed import BookGate, in_batches, kind_of_error
-from tardis_machine.exchanges._joined_books import JoinedBooks, JoinRule
+from tardis_machine.exchanges._joined_book import MAX_WAITING, JoinRules, surrounds
+from tardis_machine.exchanges._joined_book_gate import JoinedBookGate
 from tardis_machine.filters import Filter
 from tardis_machine.pipeline.normalizer import Normalizer
 
@@ -135,11 +136,8 @@ def test_a_message_of_several_books() -> None:
 # --- books that are joined -----------------------------------------------------------------------------------------------------
 
 # The two ways in which exchanges count: the update after the snapshot begins with the next number, or holds the snapshot's own.
-NEXT = JoinRule(lambda step, number: step.number <= number, lambda step, number: step.first <= number + 1 <= step.number)
-WITHIN = JoinRule(
-    lambda step, number: step.number < number,
-    lambda step, number: step.first <= number <= step.number or step.previous == number,
-)
+NEXT = JoinRules(empty_numbers=(-1,))
+WITHIN = JoinRules(overlaps=surrounds, holds_own_number=False)
 
 
 def update(first: int, number: int, previous: int | None = None) -> BookStep:
@@ -147,17 +145,17 @@ def update(first: int, number: int, previous: int | None = None) -> BookStep:
 
 
 @pytest.mark.parametrize(
-    ("rule", "updates", "fits", "does_not"),
+    ("rules", "updates", "fits", "does_not"),
     [
         (NEXT, [update(11, 20), update(21, 30)], [10, 11, 20, 30, 31], [8, 9]),
         (WITHIN, [update(11, 20, 9), update(25, 30, 20)], [9, 11, 20, 25, 30, 31], [8, 10, 22]),
     ],
 )
 def test_a_snapshot_must_join_the_updates_before_it(
-    rule: JoinRule, updates: list[BookStep], fits: list[int], does_not: list[int]
+    rules: JoinRules, updates: list[BookStep], fits: list[int], does_not: list[int]
 ) -> None:
     for number in (*fits, *does_not):
-        books = JoinedBooks(rule)
+        books = JoinedBookGate(rules)
         assert [books.take(step) for step in updates] == [DATA, DATA]
         assert books.fits("a", number) is (number in fits), number
     # What did not fit is followed by a newer one, which does.
@@ -165,7 +163,7 @@ def test_a_snapshot_must_join_the_updates_before_it(
 
 
 @pytest.mark.parametrize(
-    ("rule", "first", "joins"),
+    ("rules", "first", "joins"),
     [
         (NEXT, update(11, 20), True),
         (NEXT, update(12, 20), False),
@@ -174,21 +172,21 @@ def test_a_snapshot_must_join_the_updates_before_it(
         (WITHIN, update(12, 20, 11), False),
     ],
 )
-def test_the_first_update_must_join_the_snapshot_before_it(rule: JoinRule, first: BookStep, joins: bool) -> None:
-    books = JoinedBooks(rule)
+def test_the_first_update_must_join_the_snapshot_before_it(rules: JoinRules, first: BookStep, joins: bool) -> None:
+    books = JoinedBookGate(rules)
     assert books.fits("a", 10)
     assert books.take(update(5, 9)) is DATA  # which it holds
-    books = JoinedBooks(rule)
+    books = JoinedBookGate(rules)
     assert books.fits("a", 10)
     assert (books.take(first) is DATA) is joins
     assert joins or books.gap == "a: update 12 to 20 does not join the snapshot 10"
 
 
 def test_updates_have_no_gaps_before_and_after_the_snapshot() -> None:
-    books = JoinedBooks(NEXT)
+    books = JoinedBookGate(NEXT)
     assert books.take(update(1, 2)) is DATA
     assert books.take(update(4, 5)) is GAP
-    books = JoinedBooks(NEXT)
+    books = JoinedBookGate(NEXT)
     assert books.fits("a", 10)
     assert [books.take(step) for step in (update(11, 12), update(13, 14), update(16, 17))] == [DATA, DATA, GAP]
     assert books.gap == "a: update 17 follows 15, but the last one was 14"
@@ -196,24 +194,37 @@ def test_updates_have_no_gaps_before_and_after_the_snapshot() -> None:
 
 
 def test_updates_wait_only_so_long() -> None:
-    books = JoinedBooks(NEXT, max_updates=3)
-    assert [books.take(update(number, number)) for number in range(1, 5)] == [DATA, DATA, DATA, GAP]
-    assert books.gap == "a: no snapshot in 3 updates"
+    books = JoinedBookGate(NEXT)
+    kinds = [books.take(update(number, number)) for number in range(1, MAX_WAITING + 2)]
+    assert kinds == [DATA] * MAX_WAITING + [GAP]
+    assert books.gap == f"a: no snapshot in {MAX_WAITING} updates"
+
+
+def test_a_new_book_is_empty_and_any_update_follows_it() -> None:
+    books = JoinedBookGate(NEXT)
+    assert books.take(update(7, 9)) is DATA
+    assert books.fits("a", -1)
+
+
+def test_an_exchange_without_a_rule_for_gaps_has_none_at_the_snapshot() -> None:
+    books = JoinedBookGate(JoinRules(ignores_gaps=True))
+    assert books.take(update(7, 9)) is DATA
+    assert books.fits("a", 3)
 
 
 def test_a_snapshot_of_a_cache_waits_for_an_update_for_a_while() -> None:
-    books = JoinedBooks(NEXT, patience=2)
+    books = JoinedBookGate(NEXT, patience=2)
     assert [books.fits("a", 10) for _ in range(3)] == [False, False, True]
-    books = JoinedBooks(NEXT, patience=2)
+    books = JoinedBookGate(NEXT, patience=2)
     assert not books.fits("a", 10)
     assert books.take(update(15, 16)) is DATA
     assert not books.fits("a", 10)
     assert books.fits("a", 15)
-    assert not JoinedBooks(NEXT).fits("a", None)  # what is no book
+    assert not JoinedBookGate(NEXT).fits("a", None)  # what is no book
 
 
 def test_a_snapshot_that_came_in_a_frame() -> None:
-    books = JoinedBooks(NEXT)
+    books = JoinedBookGate(NEXT)
     assert books.take(update(11, 12)) is DATA
     assert books.take(BookStep("a", True, 8)) is EARLY
     assert books.take(BookStep("a", True, 10)) is DATA

@@ -26,7 +26,8 @@ from tardis_machine.exchanges._feed import (
     HttpRequest,
     to_frame,
 )
-from tardis_machine.exchanges._joined_books import JoinedBooks, JoinRule
+from tardis_machine.exchanges._joined_book import JoinRules, links
+from tardis_machine.exchanges._joined_book_gate import JoinedBookGate
 from tardis_machine.exchanges._mapper import Json
 from tardis_machine.filters import Filter
 from tardis_machine.realtime.backoff import Pace
@@ -35,7 +36,7 @@ from tardis_machine.realtime.troubles import Trouble
 from tests.integration.scripted_exchange import Client, ScriptedExchange, scripted_exchange
 
 PACE = Pace(first_s=0.005, most_s=0.02, limited_s=0.01, close_timeout_s=0.1, refetch_s=0.01, summary_s=0.0)
-RULE = JoinRule(lambda step, number: step.number <= number, lambda step, number: step.previous == number)
+RULES = JoinRules(overlaps=links)
 SECRET = "open sesame"
 
 
@@ -46,7 +47,7 @@ class EveryFeed(Feed):
 
     def __init__(self, exchange: str, filters: Sequence[Filter], credentials: Credentials | None = None) -> None:
         super().__init__(exchange, filters, credentials)
-        self.books = JoinedBooks(RULE)
+        self.books = JoinedBookGate(RULES)
 
     def access_request(self, now_us: int) -> HttpRequest:
         return HttpRequest("/token?for=public", "POST", {"X-Time": str(now_us)})

@@ -31,7 +31,7 @@ from ._feed import (
     to_frame,
 )
 from ._joined_book import JoinedBookMapper, JoinRules, surrounds
-from ._joined_books import JoinedBooks, JoinRule
+from ._joined_book_gate import JoinedBookGate
 from ._mapper import Json, Mapper
 from ._parsing import text_of, timestamp_from_ms, timestamp_from_us, to_number
 from ._spelling import LOWER_CASE, Spelling
@@ -198,18 +198,6 @@ def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
     return filters
 
 
-# Of a book so new that it is empty, the snapshot's number is -1.
-_SPOT_JOIN = JoinRule(
-    is_held=lambda update, snapshot: update.number <= snapshot,
-    joins=lambda update, snapshot: update.first <= snapshot + 1 <= update.number or snapshot == -1,
-)
-# The snapshot's own number lies within the first update, or is that of the one before it.
-_FUTURES_JOIN = JoinRule(
-    is_held=lambda update, snapshot: update.number < snapshot,
-    joins=lambda update, snapshot: update.first <= snapshot <= update.number or update.previous == snapshot,
-)
-
-
 class _Market(NamedTuple):
     """What differs between Binance's markets."""
 
@@ -217,7 +205,8 @@ class _Market(NamedTuple):
     rest_path: str
     weight_limit: int
     """Of REST requests in a minute."""
-    join: JoinRule
+    rules: JoinRules
+    """Of its books."""
     intervals: Mapping[str, str]
     """What follows the name of a channel."""
 
@@ -225,10 +214,10 @@ class _Market(NamedTuple):
 _SPOT_INTERVALS = {"depth": "@100ms"}
 _FUTURES_INTERVALS = {"depth": "@0ms", "markPrice": "@1s", "indexPrice": "@1s"}
 _MARKETS = {
-    "binance": _Market("/stream?timeUnit=MICROSECOND", "/api/v3", 6000, _SPOT_JOIN, _SPOT_INTERVALS),
-    "binance-us": _Market("/stream", "/api/v3", 1200, _SPOT_JOIN, _SPOT_INTERVALS),
-    "binance-futures": _Market("/stream", "/fapi/v1", 2400, _FUTURES_JOIN, _FUTURES_INTERVALS),
-    "binance-delivery": _Market("/stream", "/dapi/v1", 2400, _FUTURES_JOIN, _FUTURES_INTERVALS),
+    "binance": _Market("/stream?timeUnit=MICROSECOND", "/api/v3", 6000, BinanceBookChangeMapper.rules, _SPOT_INTERVALS),
+    "binance-us": _Market("/stream", "/api/v3", 1200, BinanceBookChangeMapper.rules, _SPOT_INTERVALS),
+    "binance-futures": _Market("/stream", "/fapi/v1", 2400, BinanceFuturesBookChangeMapper.rules, _FUTURES_INTERVALS),
+    "binance-delivery": _Market("/stream", "/dapi/v1", 2400, BinanceFuturesBookChangeMapper.rules, _FUTURES_INTERVALS),
 }
 # Fetched, not sent.
 _SNAPSHOT, _OPEN_INTEREST = "depthSnapshot", "openInterest"
@@ -246,7 +235,7 @@ class BinanceFeed(Feed):
     def __init__(self, exchange: str, filters: Sequence[Filter], credentials: Credentials | None = None) -> None:
         super().__init__(exchange, filters, credentials)
         self._market = _MARKETS[exchange]
-        self.books: JoinedBooks = JoinedBooks(self._market.join)
+        self.books: JoinedBookGate = JoinedBookGate(self._market.rules)
         # Streams asked for, by the id of the call, until it is answered.
         self._asked: dict[int, Sequence[str]] = {}
 

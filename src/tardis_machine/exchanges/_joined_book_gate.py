@@ -1,24 +1,17 @@
-"""Books that are joined live: the exchange sends updates alone, and the snapshot is fetched, or asked for in a frame.
+"""The gate of joined books (see `_joined_book`) live: the exchange sends updates alone, the snapshot is fetched or asked for.
 
-Invariant: a snapshot is let through only if no update between it and those heard is missing. All updates are: what a snapshot
-holds already, the mapper leaves out.
+Invariant: a snapshot is let through only if no update between it and those heard is missing. All updates are let through: the mapper
+leaves out those that a snapshot holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import math
 
 from ._feed import BookGate, BookStep, FrameKind
+from ._joined_book import MAX_WAITING, JoinRules
 
-
-class JoinRule(NamedTuple):
-    """How an exchange's updates are counted against its snapshots."""
-
-    is_held: Callable[[BookStep, int], bool]
-    """Whether the snapshot of a number holds the update already."""
-    joins: Callable[[BookStep, int], bool]
-    """Whether the first update that it does not hold goes on from the snapshot of a number."""
+__all__ = ["JoinedBookGate"]
 
 
 class _Waiting:
@@ -35,14 +28,12 @@ class _Waiting:
         self.refusals = 0
 
 
-class JoinedBooks(BookGate):
-    """The gate of such books. Updates pass from the first on; of each two in a row, the second must follow the first."""
+class JoinedBookGate(BookGate):
+    """Updates pass from the first on; of each two in a row, the second must follow the first."""
 
-    def __init__(self, rule: JoinRule, *, max_updates: int = 2000, patience: int = 0) -> None:
+    def __init__(self, rules: JoinRules, *, patience: int = 0) -> None:
         super().__init__()
-        self._rule = rule
-        # Updates that may wait for a snapshot.
-        self._max_updates = max_updates
+        self._rules = rules
         # How many snapshots are refused while no update has come; the next is taken, as the book may be one that hardly changes.
         # For exchanges whose snapshots come from a cache, and may be older than the first update.
         self._patience = patience
@@ -64,11 +55,11 @@ class JoinedBooks(BookGate):
     def _wait(self, waiting: _Waiting, step: BookStep) -> FrameKind:
         if waiting.snapshot is None:
             waiting.updates.append(step)
-            if len(waiting.updates) > self._max_updates:
-                return self.miss(f"{step.book}: no snapshot in {self._max_updates} updates")
-        elif not self._rule.is_held(step, waiting.snapshot):
+            if len(waiting.updates) > MAX_WAITING:
+                return self.miss(f"{step.book}: no snapshot in {MAX_WAITING} updates")
+        elif not self._is_held(step, waiting.snapshot):
             del self._waiting[step.book]
-            if not self._rule.joins(step, waiting.snapshot):
+            if not self._joins(step, waiting.snapshot):
                 return self.miss(f"{step.book}: update {_range(step)} does not join the snapshot {waiting.snapshot}")
         return FrameKind.DATA
 
@@ -84,14 +75,23 @@ class JoinedBooks(BookGate):
         if not waiting.updates and waiting.refusals < self._patience:
             waiting.refusals += 1
             return False
-        later = next((step for step in waiting.updates if not self._rule.is_held(step, number)), None)
-        if later is not None and not self._rule.joins(later, number):
+        later = next((step for step in waiting.updates if not self._is_held(step, number)), None)
+        if later is not None and not self._joins(later, number):
             return False
         waiting.snapshot = number
         waiting.updates.clear()
         if later is not None:
             del self._waiting[book]
         return True
+
+    def _is_held(self, step: BookStep, snapshot: int) -> bool:
+        return step.number < snapshot or (step.number == snapshot and self._rules.holds_own_number)
+
+    def _joins(self, step: BookStep, snapshot: int) -> bool:
+        rules, previous = self._rules, math.nan if step.previous is None else step.previous
+        if rules.ignores_gaps or snapshot in rules.empty_numbers:
+            return True
+        return rules.overlaps(step.first or step.number, step.number, previous, snapshot)
 
 
 def _range(step: BookStep) -> str:
