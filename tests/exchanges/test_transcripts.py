@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from tardis_machine import stream_normalized
+from tardis_machine.dates import parse_date_us
 from tardis_machine.errors import NormalizeError
 from tardis_machine.exchanges import EXCHANGES, Feed, switch_dates_us
-from tardis_machine.exchanges._parsing import parse_date_us
 from tardis_machine.filters import Filter
 from tardis_machine.messages import UNSET, Message, to_timestamp
 from tardis_machine.pipeline.normalizer import Normalizer
-from tardis_machine.realtime.backoff import Pace
+from tardis_machine.realtime.backoff import Timings
 from tests.exchanges import transcript_server
 from tests.exchanges.transcript import (
     FOLDER,
@@ -35,7 +35,9 @@ from tests.exchanges.transcript_server import LiveReader, Player, played_exchang
 
 TRANSCRIPTS = [read_transcript(path) for path in sorted(FOLDER.glob(f"*{SUFFIX}"))]
 # Errors are told each time: a section may be played twice.
-PACE = Pace(first_s=0.005, most_s=0.02, limited_s=0.01, most_limited_s=0.02, close_timeout_s=0.1, refetch_s=0.01, summary_s=0.0)
+TIMINGS = Timings(
+    first_s=0.005, most_s=0.02, limited_s=0.01, most_limited_s=0.02, close_timeout_s=0.1, refetch_s=0.01, summary_s=0.0
+)
 
 
 def sections(kind: str) -> list[Any]:
@@ -215,7 +217,7 @@ async def test_live(transcript: Transcript, section: Section, monkeypatch: pytes
                 with_error_messages=True,
                 timeout_interval_ms=0,
                 exchange_urls=urls,
-                _pace=PACE,
+                _timings=TIMINGS,
             )
         )
         try:

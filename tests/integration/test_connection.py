@@ -30,12 +30,12 @@ from tardis_machine.exchanges._joined_book import JoinRules, links
 from tardis_machine.exchanges._joined_book_gate import JoinedBookGate
 from tardis_machine.exchanges._mapper import Json
 from tardis_machine.filters import Filter
-from tardis_machine.realtime.backoff import Pace
+from tardis_machine.realtime.backoff import Timings
 from tardis_machine.realtime.connection import Arrivals, Connection, open_session
 from tardis_machine.realtime.troubles import Trouble
 from tests.integration.scripted_exchange import Client, ScriptedExchange, scripted_exchange
 
-PACE = Pace(first_s=0.005, most_s=0.02, limited_s=0.01, close_timeout_s=0.1, refetch_s=0.01, summary_s=0.0)
+TIMINGS = Timings(first_s=0.005, most_s=0.02, limited_s=0.01, close_timeout_s=0.1, refetch_s=0.01, summary_s=0.0)
 RULES = JoinRules(overlaps=links)
 SECRET = "open sesame"
 
@@ -130,9 +130,9 @@ async def connecting(server: ScriptedExchange) -> AsyncIterator[Told]:
     exchange = Exchange("every", "", (), {}, lambda message, date_us: None, live=LiveApi(EveryFeed, "wss://x", "https://x"))
     urls = {"every": server.url, "every-rest": server.rest_url}
     heard = Told()
-    async with open_session(urls, PACE) as session:
+    async with open_session(urls, TIMINGS) as session:
         connection = Connection(
-            exchange, [], heard, session, timeout_s=0, urls=urls, pace=PACE, credentials=Credentials(KEY=SECRET)
+            exchange, [], heard, session, timeout_s=0, urls=urls, timings=TIMINGS, credentials=Credentials(KEY=SECRET)
         )
         task = asyncio.create_task(connection.run())
         try:

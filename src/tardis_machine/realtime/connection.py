@@ -106,12 +106,12 @@ class _Ending(NamedTuple):
     """As long as it says itself."""
 
 
-def open_session(urls: Mapping[str, str], pace: Timings) -> aiohttp.ClientSession:
+def open_session(urls: Mapping[str, str], timings: Timings) -> aiohttp.ClientSession:
     """What all connections of a stream go through: a proxy, where the environment names one and no address is given."""
     return aiohttp.ClientSession(
         trust_env=not urls,
         headers={"User-Agent": f"tardis-machine/{__version__}"},
-        timeout=aiohttp.ClientTimeout(total=30.0, sock_connect=pace.connect_timeout_s),
+        timeout=aiohttp.ClientTimeout(total=30.0, sock_connect=timings.connect_timeout_s),
     )
 
 
@@ -127,7 +127,7 @@ class Connection:
         *,
         timeout_s: float,
         urls: Mapping[str, str],
-        pace: Timings,
+        timings: Timings,
         credentials: Credentials | None = None,
     ) -> None:
         assert exchange.live is not None
@@ -139,10 +139,10 @@ class Connection:
         self.timeout_s = timeout_s
         """How long a connection may be without data; 0: for ever."""
         self.urls = urls
-        self.pace = pace
+        self.timings = timings
         self.credentials = credentials
-        self.troubles = Troubles(pace.summary_s)
-        self.backoff = Backoff(pace)
+        self.troubles = Troubles(timings.summary_s)
+        self.backoff = Backoff(timings)
 
     async def run(self) -> None:
         """Never returns; ends when it is cancelled."""
@@ -158,7 +158,7 @@ class Connection:
     async def _attempt(self) -> _Ending:
         feed = self.live.feed(self.exchange, self.filters, self.credentials)
         try:
-            async with asyncio.timeout(self.pace.connect_timeout_s):
+            async with asyncio.timeout(self.timings.connect_timeout_s):
                 socket = await self._connect(feed)
         except _FAILURES as error:
             return self._not_connected(error)
@@ -181,7 +181,7 @@ class Connection:
         url = socket_url(self.exchange, self.live, handshake, self.urls)
         socket = await self.session.ws_connect(
             url,
-            timeout=aiohttp.ClientWSTimeout(ws_close=self.pace.close_timeout_s),
+            timeout=aiohttp.ClientWSTimeout(ws_close=self.timings.close_timeout_s),
             max_msg_size=MAX_MESSAGE_BYTES,
             decode_text=False,
             headers=handshake.headers,
@@ -409,7 +409,7 @@ class _Attempt:
 
     async def _fetch(self, fetch: Fetch) -> _Ending | None:
         owner, unfit = self._owner, 0
-        backoff = Backoff(owner.pace)
+        backoff = Backoff(owner.timings)
         while True:
             async with self._fetching:
                 await asyncio.sleep(max(0.0, self._fetch_at_s - self._loop.time()))
@@ -426,7 +426,7 @@ class _Attempt:
                     unfit += 1
                     if unfit == MAX_UNFIT:
                         return _Ending(f"{fetch.name}: none of {unfit} snapshots joined the updates")
-                    wait_s = owner.pace.refetch_s
+                    wait_s = owner.timings.refetch_s
             await asyncio.sleep(wait_s)
 
     async def _get(self, fetch: Fetch, backoff: Backoff) -> tuple[bytes | None, float]:
