@@ -33,6 +33,7 @@ from tardis_machine.sample.live import (
     SimulatedExchanges,
     Snapshot,
 )
+from tardis_machine.sample.live.families import DEFAULT_EXCHANGES
 
 TIMINGS = Timings(first_s=0.02, most_s=0.1, limited_s=0.05, most_limited_s=0.1, close_timeout_s=0.1, refetch_s=0.05)
 STALE_S = 0.6
@@ -250,8 +251,8 @@ QUIET = {"liquidation"}
 """What may not happen within seconds."""
 
 
-@pytest.mark.parametrize("exchange", [name for name, known in EXCHANGES.items() if known.live is not None], ids=lambda name: name)
-async def test_every_data_type_of_every_exchange_flows(exchange: str) -> None:
+@pytest.mark.parametrize("exchange", DEFAULT_EXCHANGES)
+async def test_every_data_type_of_every_simulated_exchange_flows(exchange: str) -> None:
     async with SimulatedExchanges(seed=7, exchanges=[exchange], speed=None) as simulated:
         wanted = [*EXCHANGES[exchange].data_types, "quote"]
         listed = simulated.symbols(exchange)

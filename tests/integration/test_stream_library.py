@@ -103,7 +103,7 @@ async def test_a_book_waits_for_a_snapshot_that_fits() -> None:
             assert isinstance(after, BookChange)
             assert not after.is_snapshot
             assert isinstance(lost, Disconnect)
-            assert lost.reason == "btcusdt@depth@100ms: update 17 to 18 follows 15"
+            assert lost.reason == "btcusdt: update 18 follows 16, but the last one was 15"
 
 
 async def test_attempts_that_fail_are_told_once_and_counted() -> None:

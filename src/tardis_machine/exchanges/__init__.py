@@ -6,7 +6,7 @@ Invariant: pure; no event loop, network, clock or environment. To import this pa
 from __future__ import annotations
 
 from ._exchange import Exchange, make_mappers, switch_dates_us
-from ._feed import Feed, FrameKind, HttpRequest, Live, kind_of_error
+from ._feed import Action, BookStep, Credentials, Feed, Fetch, FrameKind, Handshake, LiveApi, kind_of_error
 from ._feeding import feed_messages, join_lines
 from ._mapper import DATA_TYPES, DataType, Json, Mapper
 from ._registry import EXCHANGES, exchange_named
@@ -14,13 +14,17 @@ from ._registry import EXCHANGES, exchange_named
 __all__ = [
     "DATA_TYPES",
     "EXCHANGES",
+    "Action",
+    "BookStep",
+    "Credentials",
     "DataType",
     "Exchange",
     "Feed",
+    "Fetch",
     "FrameKind",
-    "HttpRequest",
+    "Handshake",
     "Json",
-    "Live",
+    "LiveApi",
     "Mapper",
     "exchange_named",
     "feed_messages",

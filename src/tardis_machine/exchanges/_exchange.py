@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..filters import Filter
 from ..messages import parse_timestamp_us
-from ._feed import Live
+from ._feed import LiveApi
 from ._mapper import DATA_TYPES, DataType, Json, Mapper, MapperFactory
 
 SubscriptionReader = Callable[[Json, int], Sequence[Filter] | None]
@@ -36,7 +36,7 @@ class Exchange:
     mappers: Mapping[str, Sequence[Version]]
     """Versions of each mapper, oldest first, the last without an end."""
     subscriptions: SubscriptionReader
-    live: Live | None = None
+    live: LiveApi | None = None
     """None: it has no live data (any more)."""
 
     @property

@@ -1,6 +1,6 @@
 """What a feed is: how to talk to an exchange's live connection, and what to make of what it says.
 
-Invariant: pure. Bytes and decoded JSON come in, frames and requests go out; no clock, socket or environment.
+Invariant: pure. Bytes, decoded JSON and the time come in, frames and requests go out; no clock, socket or environment.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
+import msgspec
 import orjson
 
 from ..errors import OptionsError
@@ -24,11 +26,67 @@ class FrameKind(Enum):
     """What a frame from the exchange is."""
 
     DATA = "data"
+    """Recorded and delivered."""
+    ANSWER = "answer"
+    """To a frame of ours, or a greeting. Goes to `Feed.reply`, and is not delivered."""
     HEARTBEAT = "heartbeat"
-    """The connection lives, which says nothing of its data."""
+    """The connection lives, which says nothing of its data. Goes to `Feed.reply`, and is not delivered."""
     ERROR = "error"
-    IGNORED = "ignored"
-    """An answer, or a change of something of which the state is not known yet."""
+    """A complaint. Goes to `Feed.error`, and is not delivered."""
+    EARLY = "early"
+    """Of a book that is not known yet. Not delivered. Only a gate says so."""
+    GAP = "gap"
+    """Something is missing before it. The connection is given up. Only a gate says so."""
+
+
+class BookStep(msgspec.Struct, gc=False):
+    """One message of one book, as the exchange counts them."""
+
+    book: str
+    """What tells this book from the others of the connection; gaps are told by it."""
+    is_snapshot: bool
+    number: int = 0
+    """Its own number, or the last one where it holds several; 0 where the exchange does not count."""
+    previous: int | None = None
+    """The number of the message before it; None where that is not to be checked."""
+    first: int = 0
+    """The first number that it holds, where it holds several."""
+    content: Json = None
+    """What a gate of the feed's own needs, where it checks more than numbers."""
+
+
+Heard = FrameKind | BookStep | Sequence[BookStep]
+
+
+class BookGate:
+    """Lets the messages of each book pass from its snapshot on, for as long as none is missing."""
+
+    def __init__(self) -> None:
+        # The number of each book's last message.
+        self._last: dict[str, int] = {}
+        self.gap = ""
+        """What is missing, in words, once there was a GAP."""
+
+    def take(self, step: BookStep) -> FrameKind:
+        """DATA, EARLY or GAP. Called for every book message: keep it short."""
+        book, known = step.book, self._last
+        if not step.is_snapshot:
+            if book not in known:
+                return FrameKind.EARLY
+            if step.previous is not None and step.previous != known[book]:
+                return self.miss(f"{book}: update {step.number} follows {step.previous}, but the last one was {known[book]}")
+        known[book] = step.number
+        return FrameKind.DATA
+
+    def take_all(self, steps: Sequence[BookStep]) -> FrameKind:
+        """Of a message with several: EARLY only if none of their books is known, a GAP if one of them has one."""
+        kinds = [self.take(step) for step in steps]
+        return next((kind for kind in (FrameKind.GAP, FrameKind.DATA) if kind in kinds), FrameKind.EARLY)
+
+    def miss(self, what: str) -> FrameKind:
+        """A gap, and what is missing in words."""
+        self.gap = what
+        return FrameKind.GAP
 
 
 ErrorKind = Literal["auth", "rate_limit", "other"]
@@ -38,95 +96,141 @@ class FeedError(NamedTuple):
     """What an exchange complained of."""
 
     kind: ErrorKind
+    """`rate_limit`: the connection is given up, and the next one waits longer."""
     details: str
+    is_final: bool = False
+    """The connection is of no more use, and is given up."""
+
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class HttpRequest(NamedTuple):
-    """What a feed needs beside its connection."""
+    """What is asked over REST."""
 
     path: str
     """With its query; the exchange's REST address goes before it."""
-    stream: str
-    """What the recorder calls the answer."""
+    method: Literal["GET", "POST"] = "GET"
+    headers: Mapping[str, str] = NOTHING
+
+
+class Handshake(NamedTuple):
+    """What a connection is opened with."""
+
+    path: str
+    """With its query; the exchange's WebSocket address goes before it."""
+    base_url: str = ""
+    """In place of that address, where the exchange has several, or names one as it is asked for access."""
+    headers: Mapping[str, str] = NOTHING
+
+
+class Fetch(NamedTuple):
+    """What is fetched over REST beside a connection, and delivered among what is heard on it."""
+
+    name: str
+    """What errors call it."""
+    path: str
+    """With its query; the exchange's REST address goes before it."""
+    to_messages: Callable[[bytes], Sequence[bytes] | None]
+    """An answer's body to messages as the recorder has them. None: it is of no use (yet). It is then fetched again after a second,
+    and after ten in a row the connection is given up."""
     every_s: float | None = None
-    """None: once for each connection, as often as it takes to get one that fits."""
+    """How long after an answer it is fetched again; None: once for each connection."""
+
+
+Action = str | Fetch
+"""A frame to send, or something to fetch."""
+
+
+class Credentials(dict[str, str]):
+    """What an account proves itself with, by the name of its environment variable; never shown."""
+
+    def __repr__(self) -> str:
+        return f"<credentials {', '.join(self)}>" if self else "<no credentials>"
+
+    __str__ = __repr__
 
 
 class Feed(ABC):
-    """One live connection to an exchange, without I/O: what to say to it, and what to make of what it says.
+    """One attempt to keep a connection to an exchange, without I/O: what to say to it, and what to make of what it says.
 
-    One is made for each attempt to connect, for the filters that this connection is to serve; it never sees messages of two
-    connections. Who runs it connects to `path`, sends `subscribe()`, fetches `requests(None)`, and from then on for each frame:
-    `plain` (binary ones), `decode`, `classify`. DATA goes to `follow`, and unless that finds something missing it is delivered;
-    of an ERROR `error` tells more; HEARTBEAT and IGNORED have `replies` to send and `requests` to fetch. Every method may raise on
-    a message that it does not understand: the connection is then given up, and a new one made.
+    `realtime.connection` runs it. Times are microseconds since 1970.
+
+    1. It makes one for each attempt, for the filters that the connection is to serve (`split` says which go together). A feed never
+       sees messages of two connections.
+    2. It fetches `access_request`, if there is one, and connects as `handshake` says. If either fails, the attempt is over.
+    3. It sends the frames of `subscribe`, `subscribe_interval_s` apart, and begins what is to be fetched. From then on it sends a
+       `ping` every `ping_interval_s`.
+    4. Of each frame, in order, it asks what it is: `to_text` if it is binary, `decode`, `classify`. Steps of books go to `books`,
+       the gate, which says DATA, EARLY or GAP. `FrameKind` says what each kind causes.
+    5. What is fetched goes through `Fetch.to_messages`, and is delivered without being classified. `pause_after_s` says how long the
+       next fetch has to wait.
+
+    A method may raise on a message that it does not understand: the connection is then given up. Whenever one is given up, its end
+    is told, and after a wait the next attempt begins with 1.
     """
 
     max_subscriptions: ClassVar[int] = 1_000
     """Channels times symbols that one connection may serve."""
     subscribe_interval_s: ClassVar[float] = 0.0
-    """Least time between two frames of `subscribe`."""
+    """Least time between two frames of `subscribe` or of one `reply`."""
     ping_interval_s: ClassVar[float] = 15.0
     needs_symbols: ClassVar[bool] = True
     """Whether all symbols of a channel can't be asked for at once."""
 
-    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
+    def __init__(self, exchange: str, filters: Sequence[Filter], credentials: Credentials | None = None) -> None:
         self.exchange = exchange
         self.filters = filters
+        self.credentials = Credentials() if credentials is None else credentials
+        """Those that were given; a feed must do without those that were not, or refuse with an OptionsError."""
+        self.books = BookGate()
+        """What book messages have to pass."""
 
     @classmethod
     def split(cls, exchange: str, filters: Sequence[Filter]) -> list[Sequence[Filter]]:
-        """The filters of each connection, where an exchange serves them at several addresses."""
+        """The filters of each connection, where an exchange serves them at several addresses. What is nowhere live is left out."""
         return [filters]
 
-    @property
-    @abstractmethod
-    def path(self) -> str:
-        """What follows the exchange's address, with its query."""
+    def access_request(self, now_us: int) -> HttpRequest | None:
+        """What must be asked before connecting, such as a token; None where nothing must."""
+        return None
 
     @abstractmethod
-    def subscribe(self) -> Sequence[str]:
-        """The frames that ask for what the filters say."""
+    def handshake(self, access: bytes | None, now_us: int) -> Handshake:
+        """Where to connect, and with what. `access` is the body that answered the `access_request`."""
 
-    def ping(self) -> str | None:
+    @abstractmethod
+    def subscribe(self, now_us: int) -> Sequence[Action]:
+        """The frames that ask for what the filters say, and what is fetched from the start."""
+
+    def ping(self, now_us: int) -> str | None:
         """A frame that keeps the connection open; None where a WebSocket ping does."""
         return None
 
-    def plain(self, frame: bytes) -> bytes:
-        """The text that a binary frame holds: as it is, gzip, or deflate without a header."""
+    def to_text(self, frame: bytes) -> bytes:
+        """The text of a binary frame, which is what is recorded: it is text already, or packed by gzip, or by deflate without a
+        header. A feed whose frames are of another format makes the text itself."""
         if frame[:2] == b"\x1f\x8b":
             return zlib.decompress(frame, wbits=31)
         return frame if frame[:1] in (b"{", b"[") else zlib.decompress(frame, wbits=-15)
 
     decode: Callable[[bytes], Json] = staticmethod(orjson.loads)
-    """The message of a frame's text."""
+    """The message of a frame's text, which need not be JSON."""
 
     @abstractmethod
-    def classify(self, message: Json) -> FrameKind:
-        """What the message is; may depend on those before it."""
-
-    def follow(self, message: Json) -> str | None:
-        """Takes note of a DATA message's number: what is missing before it, in words; None where nothing is."""
-        return None
+    def classify(self, message: Json) -> Heard:
+        """What the message is; of a book message, the step that it is, or the steps. Called for every message: keep it short."""
 
     @abstractmethod
     def error(self, message: Json) -> FeedError:
         """What an ERROR complains of."""
 
-    def replies(self, message: Json) -> Sequence[str]:
-        """The frames that a HEARTBEAT or IGNORED message asks for."""
+    def reply(self, message: Json, now_us: int) -> Sequence[Action]:
+        """What an ANSWER, a HEARTBEAT or an EARLY message asks for."""
         return ()
 
-    def requests(self, answer: Json | None) -> Sequence[HttpRequest]:
-        """What to fetch on account of a HEARTBEAT or IGNORED message, or (None) as the connection is there."""
-        return ()
-
-    def answer(self, request: HttpRequest, body: bytes) -> bytes | None:
-        """What was fetched as the recorder has it among the messages; None where it does not fit, and is to be fetched again."""
-        raise NotImplementedError
-
-    def spare_s(self, headers: Mapping[str, str]) -> float:
-        """How long to wait before the next fetch, as the headers of an answer tell how much of a limit is used."""
+    def pause_after_s(self, headers: Mapping[str, str]) -> float:
+        """How long the next fetch must wait, as an answer's headers tell how much of a limit is used."""
         return 0.0
 
     def symbols(self, item: Filter) -> Sequence[str]:
@@ -150,7 +254,7 @@ def kind_of_error(text: str) -> ErrorKind:
 Item = TypeVar("Item")
 
 
-def portions(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+def in_batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     """The items, at most so many at a time."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
@@ -161,10 +265,11 @@ def to_frame(message: Json) -> str:
     return orjson.dumps(message).decode()
 
 
-class Live(NamedTuple):
-    """Where an exchange's live data is, and how it is spoken to."""
+class LiveApi(NamedTuple):
+    """Where an exchange's live data is, and the feed that speaks to it."""
 
     feed: type[Feed]
     socket_url: str
-    """What the feed's path follows."""
+    """What the path of a handshake follows."""
     rest_url: str = ""
+    """What the path of a request follows; empty where there is none."""

@@ -15,16 +15,29 @@ import orjson
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
 from ._exchange import Exchange, Version
-from ._feed import Feed, FeedError, FrameKind, HttpRequest, Live, kind_of_error, portions, to_frame
+from ._feed import (
+    Action,
+    BookStep,
+    Credentials,
+    Feed,
+    FeedError,
+    Fetch,
+    FrameKind,
+    Handshake,
+    Heard,
+    LiveApi,
+    in_batches,
+    kind_of_error,
+    to_frame,
+)
 from ._joined_book import JoinedBookMapper, JoinRules, surrounds
+from ._joined_book_gate import JoinedBookGate
 from ._mapper import Json, Mapper
 from ._parsing import text_of, timestamp_from_ms, timestamp_from_us, to_number
 from ._spelling import LOWER_CASE, Spelling
 from ._ticker import TickerMapper
 
 OFF_BOOK = ("INSURANCE_FUND", "ADL", "NA")
-# More than a recorder ever has to hold until its snapshot arrives; a bound all the same.
-MAX_BUFFERED = 2000
 
 
 class BinanceMapper(Mapper):
@@ -57,42 +70,6 @@ class BinanceTradeMapper(BinanceMapper):
                 local_timestamp,
             ),
         )
-
-
-class _Numbers:
-    """How the updates of a book are counted: from `U` to `u`, without a gap."""
-
-    @staticmethod
-    def is_held(final: float, last: float) -> bool:
-        """Whether a snapshot of number `last` holds the update that ends with `final` already."""
-        return final <= last
-
-    @staticmethod
-    def joins(first: float, final: float, update: Json, last: float) -> bool:
-        """Whether an update is the one that goes on from the snapshot."""
-        # -1: an instrument so new that its book is empty.
-        return first <= last + 1 <= final or last == -1
-
-    @staticmethod
-    def follows(update: Json, last: int) -> bool:
-        """Whether an update is the next one after that which ended with `last`."""
-        return update["U"] == last + 1
-
-
-class _FuturesNumbers(_Numbers):
-    """Futures count otherwise: an update names the one before it (`pu`), and the snapshot's own number lies within the first."""
-
-    @staticmethod
-    def is_held(final: float, last: float) -> bool:
-        return final < last
-
-    @staticmethod
-    def joins(first: float, final: float, update: Json, last: float) -> bool:
-        return first <= last <= final or to_number(update.get("pu", UNSET)) == last
-
-    @staticmethod
-    def follows(update: Json, last: int) -> bool:
-        return update["pu"] == last
 
 
 class BinanceBookChangeMapper(BinanceMapper, JoinedBookMapper):
@@ -228,7 +205,8 @@ class _Market(NamedTuple):
     rest_path: str
     weight_limit: int
     """Of REST requests in a minute."""
-    numbers: type[_Numbers]
+    rules: JoinRules
+    """Of its books."""
     intervals: Mapping[str, str]
     """What follows the name of a channel."""
 
@@ -236,130 +214,88 @@ class _Market(NamedTuple):
 _SPOT_INTERVALS = {"depth": "@100ms"}
 _FUTURES_INTERVALS = {"depth": "@0ms", "markPrice": "@1s", "indexPrice": "@1s"}
 _MARKETS = {
-    "binance": _Market("/stream?timeUnit=MICROSECOND", "/api/v3", 6000, _Numbers, _SPOT_INTERVALS),
-    "binance-us": _Market("/stream", "/api/v3", 1200, _Numbers, _SPOT_INTERVALS),
-    "binance-futures": _Market("/stream", "/fapi/v1", 2400, _FuturesNumbers, _FUTURES_INTERVALS),
-    "binance-delivery": _Market("/stream", "/dapi/v1", 2400, _FuturesNumbers, _FUTURES_INTERVALS),
+    "binance": _Market("/stream?timeUnit=MICROSECOND", "/api/v3", 6000, BinanceBookChangeMapper.rules, _SPOT_INTERVALS),
+    "binance-us": _Market("/stream", "/api/v3", 1200, BinanceBookChangeMapper.rules, _SPOT_INTERVALS),
+    "binance-futures": _Market("/stream", "/fapi/v1", 2400, BinanceFuturesBookChangeMapper.rules, _FUTURES_INTERVALS),
+    "binance-delivery": _Market("/stream", "/dapi/v1", 2400, BinanceFuturesBookChangeMapper.rules, _FUTURES_INTERVALS),
 }
 # Fetched, not sent.
 _SNAPSHOT, _OPEN_INTEREST = "depthSnapshot", "openInterest"
 _OPEN_INTEREST_EVERY_S = 3.0
 
 
-class _Followed:
-    """The numbers of one symbol's updates."""
-
-    __slots__ = ("last", "snapshot", "waiting")
-
-    def __init__(self) -> None:
-        # The end of the last update.
-        self.last: int | None = None
-        # Updates that no snapshot was joined to yet, without their levels; None once one was.
-        self.waiting: list[Json] | None = []
-        # The number of the snapshot, once there is one.
-        self.snapshot: int | None = None
-
-
 class BinanceFeed(Feed):
     """A call has an id, and `{"result": null, "id": 1}` says that it is done. Then the book's snapshot can be fetched: from
-    there on no update is missed. One that is older than the first update does not fit, and is fetched again."""
+    there on no update is missed."""
 
     # Streams of one connection are 1,024 at most, calls five a second.
     max_subscriptions = 1000
     subscribe_interval_s = 0.25
 
-    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
-        super().__init__(exchange, filters)
+    def __init__(self, exchange: str, filters: Sequence[Filter], credentials: Credentials | None = None) -> None:
+        super().__init__(exchange, filters, credentials)
         self._market = _MARKETS[exchange]
+        self.books: JoinedBookGate = JoinedBookGate(self._market.rules)
         # Streams asked for, by the id of the call, until it is answered.
         self._asked: dict[int, Sequence[str]] = {}
-        self._followed: dict[str, _Followed] = {}
 
-    @property
-    def path(self) -> str:
-        return self._market.path
+    def handshake(self, access: bytes | None, now_us: int) -> Handshake:
+        return Handshake(self._market.path)
 
-    def subscribe(self) -> list[str]:
+    def subscribe(self, now_us: int) -> list[Action]:
         streams = [
             f"{symbol}@{item.channel}{self._market.intervals.get(item.channel, '')}"
             for item in self.filters
             for symbol in self.symbols(item)
             if item.channel not in (_SNAPSHOT, _OPEN_INTEREST)
         ]
-        self._asked = dict(enumerate(portions(streams, 100), start=1))
-        return [to_frame({"method": "SUBSCRIBE", "params": some, "id": number}) for number, some in self._asked.items()]
+        self._asked = dict(enumerate(in_batches(streams, 100), start=1))
+        polled = [symbol for item in self.filters if item.channel == _OPEN_INTEREST for symbol in self.symbols(item)]
+        return [
+            *map(self._open_interest, polled),
+            *(to_frame({"method": "SUBSCRIBE", "params": some, "id": number}) for number, some in self._asked.items()),
+        ]
 
-    def classify(self, message: Json) -> FrameKind:
-        if "stream" in message:
+    def classify(self, message: Json) -> Heard:
+        stream = message.get("stream")
+        if stream is None:
+            return FrameKind.ERROR if "error" in message or "code" in message else FrameKind.ANSWER
+        if "@depth" not in stream:
             return FrameKind.DATA
-        return FrameKind.ERROR if "error" in message or "code" in message else FrameKind.IGNORED
+        update = message["data"]
+        first = update["U"]
+        # Futures name the update before; others count without a gap.
+        return BookStep(stream.partition("@")[0], False, update["u"], update.get("pu", first - 1), first)
 
     def error(self, message: Json) -> FeedError:
         error = message.get("error", message)
         details = f"{error.get('code', '')} {error.get('msg', '')}".strip()
         return FeedError("rate_limit" if error.get("code") == -1003 else kind_of_error(details), details)
 
-    def requests(self, answer: Json | None) -> list[HttpRequest]:
-        if answer is None:
-            return [
-                self._request(_OPEN_INTEREST, symbol, f"{_OPEN_INTEREST}?symbol={symbol.upper()}", _OPEN_INTEREST_EVERY_S)
-                for item in self.filters
-                if item.channel == _OPEN_INTEREST
-                for symbol in self.symbols(item)
-            ]
-        return [
-            self._request(_SNAPSHOT, symbol, f"depth?symbol={symbol.upper()}&limit=1000")
-            for symbol, _, channel in (stream.partition("@") for stream in self._asked.pop(answer.get("id"), ()))
-            if channel.startswith("depth")
-        ]
+    def reply(self, message: Json, now_us: int) -> list[Fetch]:
+        streams = (stream.partition("@") for stream in self._asked.pop(message.get("id"), ()))
+        return [self._snapshot(symbol) for symbol, _, channel in streams if channel.startswith("depth")]
 
-    def _request(self, channel: str, symbol: str, path: str, every_s: float | None = None) -> HttpRequest:
-        return HttpRequest(f"{self._market.rest_path}/{path}", f"{symbol}@{channel}", every_s)
+    def _snapshot(self, symbol: str) -> Fetch:
+        def to_messages(body: bytes) -> list[bytes] | None:
+            return [_generated(stream, body)] if self.books.fits(symbol, orjson.loads(body)["lastUpdateId"]) else None
 
-    def answer(self, request: HttpRequest, body: bytes) -> bytes | None:
-        data = orjson.loads(body)
-        symbol, _, channel = request.stream.partition("@")
-        if channel == _SNAPSHOT and not self._fits(self._following(symbol), data["lastUpdateId"]):
-            return None
-        return b'{"stream":"%b","generated":true,"data":%b}' % (request.stream.encode(), body)
+        stream = f"{symbol}@{_SNAPSHOT}"
+        return Fetch(stream, f"{self._market.rest_path}/depth?symbol={symbol.upper()}&limit=1000", to_messages)
 
-    def _fits(self, followed: _Followed, number: int) -> bool:
-        later = [update for update in followed.waiting or () if not self._market.numbers.is_held(update["u"], number)]
-        if later and not self._market.numbers.joins(later[0]["U"], later[0]["u"], later[0], number):
-            return False
-        followed.snapshot = number
-        followed.waiting = None if later else []
-        return True
+    def _open_interest(self, symbol: str) -> Fetch:
+        stream = f"{symbol}@{_OPEN_INTEREST}"
+        path = f"{self._market.rest_path}/{_OPEN_INTEREST}?symbol={symbol.upper()}"
+        return Fetch(stream, path, lambda body: [_generated(stream, body)], _OPEN_INTEREST_EVERY_S)
 
-    def _following(self, symbol: str) -> _Followed:
-        followed = self._followed.get(symbol)
-        if followed is None:
-            followed = self._followed[symbol] = _Followed()
-        return followed
-
-    def follow(self, message: Json) -> str | None:
-        stream = message["stream"]
-        if "@depth" not in stream:
-            return None
-        update, followed, numbers = message["data"], self._following(stream.partition("@")[0]), self._market.numbers
-        last, followed.last = followed.last, update["u"]
-        if last is not None and not numbers.follows(update, last):
-            return f"{stream}: update {update['U']} to {update['u']} follows {last}"
-        if followed.waiting is None:
-            return None
-        if followed.snapshot is None:
-            followed.waiting.append({name: update[name] for name in ("U", "u", "pu") if name in update})
-            return f"{stream}: no snapshot in {MAX_BUFFERED} updates" if len(followed.waiting) > MAX_BUFFERED else None
-        if numbers.is_held(update["u"], followed.snapshot):
-            return None
-        followed.waiting = None
-        if numbers.joins(update["U"], update["u"], update, followed.snapshot):
-            return None
-        return f"{stream}: update {update['U']} to {update['u']} does not join the snapshot {followed.snapshot}"
-
-    def spare_s(self, headers: Mapping[str, str]) -> float:
+    def pause_after_s(self, headers: Mapping[str, str]) -> float:
         used = headers.get("x-mbx-used-weight-1m", "")
         return 10.0 if used.isdecimal() and int(used) > self._market.weight_limit * 0.8 else 0.0
+
+
+def _generated(stream: str, body: bytes) -> bytes:
+    """What was fetched, as the recorder has it."""
+    return b'{"stream":"%b","generated":true,"data":%b}' % (stream.encode(), body)
 
 
 _DOCS = "https://developers.binance.com/docs/binance-spot-api-docs/web-socket-streams"
@@ -428,7 +364,7 @@ EXCHANGES = (
         _SPOT_CHANNELS,
         _SPOT,
         read_subscription,
-        live=Live(BinanceFeed, "wss://stream.binance.com:9443", "https://api.binance.com"),
+        live=LiveApi(BinanceFeed, "wss://stream.binance.com:9443", "https://api.binance.com"),
     ),
     Exchange(
         "binance-us",
@@ -436,7 +372,7 @@ EXCHANGES = (
         _SPOT_CHANNELS,
         _SPOT,
         read_subscription,
-        live=Live(BinanceFeed, "wss://stream.binance.us:9443", "https://api.binance.us"),
+        live=LiveApi(BinanceFeed, "wss://stream.binance.us:9443", "https://api.binance.us"),
     ),
     Exchange("binance-jersey", _DOCS, _SPOT_CHANNELS, _TRADES_AND_BOOK, read_subscription),
     Exchange(
@@ -445,7 +381,7 @@ EXCHANGES = (
         _FUTURES_CHANNELS,
         _FUTURES,
         read_subscription,
-        live=Live(BinanceFeed, "wss://fstream.binance.com", "https://fapi.binance.com"),
+        live=LiveApi(BinanceFeed, "wss://fstream.binance.com", "https://fapi.binance.com"),
     ),
     Exchange(
         "binance-delivery",
@@ -453,6 +389,6 @@ EXCHANGES = (
         _DELIVERY_CHANNELS,
         _DELIVERY,
         read_subscription,
-        live=Live(BinanceFeed, "wss://dstream.binance.com", "https://dapi.binance.com"),
+        live=LiveApi(BinanceFeed, "wss://dstream.binance.com", "https://dapi.binance.com"),
     ),
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, Side, Trade
 from ._exchange import Exchange, Version
-from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, portions, to_frame
+from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, in_batches, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import nonzero_number, timestamp_from_text, verbatim
 from ._ticker import TickerMapper
@@ -188,44 +188,36 @@ class BitmexFeed(Feed):
 
     needs_symbols = False
 
-    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
-        super().__init__(exchange, filters)
-        # Symbols whose book is known. Changes that come before it are of a book that nobody has.
-        self._books: set[str] = set()
+    def handshake(self, access: bytes | None, now_us: int) -> Handshake:
+        return Handshake("/realtime")
 
-    @property
-    def path(self) -> str:
-        return "/realtime"
-
-    def subscribe(self) -> list[str]:
+    def subscribe(self, now_us: int) -> list[str]:
         args = [
             arg
             for item in self.filters
             for arg in ([f"{item.channel}:{symbol}" for symbol in item.symbols] if item.symbols else [item.channel])
         ]
-        return [to_frame({"op": "subscribe", "args": some}) for some in portions(args, 10)]
+        return [to_frame({"op": "subscribe", "args": some}) for some in in_batches(args, 10)]
 
-    def classify(self, message: Json) -> FrameKind:
+    def classify(self, message: Json) -> Heard:
         table = message.get("table")
         if table == "orderBookL2":
-            return self._classify_book(message)
+            # Changes have no numbers. Only a partial may be of several books.
+            return _partials(message) if message["action"] == "partial" else BookStep(message["data"][0]["symbol"], False)
         if table is not None:
             return FrameKind.DATA
-        return FrameKind.ERROR if "error" in message or message.get("success") is False else FrameKind.IGNORED
-
-    def _classify_book(self, message: Json) -> FrameKind:
-        levels = message["data"]
-        if message["action"] == "partial":
-            self._books.update(level["symbol"] for level in levels)
-            if "symbol" in message.get("filter", ()):
-                self._books.add(message["filter"]["symbol"])
-        elif levels[0]["symbol"] not in self._books:
-            return FrameKind.IGNORED
-        return FrameKind.DATA
+        return FrameKind.ERROR if "error" in message or message.get("success") is False else FrameKind.ANSWER
 
     def error(self, message: Json) -> FeedError:
         details = f"{message.get('status', '')} {message.get('error', 'a subscription was refused')}".strip()
         return FeedError(kind_of_error(details), details)
+
+
+def _partials(message: Json) -> list[BookStep]:
+    symbols = {level["symbol"] for level in message["data"]}
+    if "symbol" in message.get("filter", ()):  # the book may be empty
+        symbols.add(message["filter"]["symbol"])
+    return [BookStep(symbol, is_snapshot=True) for symbol in symbols]
 
 
 EXCHANGES = (
@@ -264,6 +256,6 @@ EXCHANGES = (
             "book_ticker": (Version(BitmexBookTickerMapper),),
         },
         subscriptions=read_subscription,
-        live=Live(BitmexFeed, "wss://ws.bitmex.com"),
+        live=LiveApi(BitmexFeed, "wss://ws.bitmex.com"),
     ),
 )

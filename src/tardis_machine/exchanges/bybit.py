@@ -28,7 +28,7 @@ from ..messages import (
     parse_timestamp_us,
 )
 from ._exchange import Exchange, Version
-from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, portions, to_frame
+from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, in_batches, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import (
     levels,
@@ -458,11 +458,6 @@ class BybitFeed(Feed):
     max_subscriptions = 500
     subscribe_interval_s = 0.05
 
-    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
-        super().__init__(exchange, filters)
-        # The number of each book's last update, by topic.
-        self._updates: dict[str, int] = {}
-
     @classmethod
     def split(cls, exchange: str, filters: Sequence[Filter]) -> list[Sequence[Filter]]:
         """Contracts that settle in a stable coin, and those that settle in the coin itself."""
@@ -470,45 +465,36 @@ class BybitFeed(Feed):
             return [filters]
         return [some for some in (_only(filters, linear=True), _only(filters, linear=False)) if some] or [filters]
 
-    @property
-    def path(self) -> str:
+    def handshake(self, access: bytes | None, now_us: int) -> Handshake:
         if self.exchange != "bybit":
-            return f"/v5/public/{self.exchange.removeprefix('bybit-').removesuffix('s')}"
-        return f"/v5/public/{'linear' if _only(self.filters, linear=True) else 'inverse'}"
+            return Handshake(f"/v5/public/{self.exchange.removeprefix('bybit-').removesuffix('s')}")
+        return Handshake(f"/v5/public/{'linear' if _only(self.filters, linear=True) else 'inverse'}")
 
-    def subscribe(self) -> list[str]:
+    def subscribe(self, now_us: int) -> list[str]:
         topics = dict.fromkeys(
             # Trades of options are by coin.
             f"{item.channel}.{symbol.partition('-')[0] if self._by_coin(item) else symbol}"
             for item in self.filters
             for symbol in self.symbols(item)
         )
-        return [to_frame({"op": "subscribe", "args": some}) for some in portions(list(topics), 10)]
+        return [to_frame({"op": "subscribe", "args": some}) for some in in_batches(list(topics), 10)]
 
     def _by_coin(self, item: Filter) -> bool:
         return self.exchange == "bybit-options" and item.channel == "publicTrade"
 
-    def ping(self) -> str:
+    def ping(self, now_us: int) -> str:
         return to_frame({"op": "ping"})
 
-    def classify(self, message: Json) -> FrameKind:
+    def classify(self, message: Json) -> Heard:
         topic = message.get("topic")
         if topic is not None:
-            is_unknown = topic.startswith("orderbook.") and message["type"] == "delta" and topic not in self._updates
-            return FrameKind.IGNORED if is_unknown else FrameKind.DATA
+            if not topic.startswith("orderbook."):
+                return FrameKind.DATA
+            number = message["data"]["u"]
+            return BookStep(topic, message["type"] == "snapshot", number, number - 1)
         if message.get("op") == "pong" or message.get("ret_msg") == "pong":
             return FrameKind.HEARTBEAT
-        return FrameKind.ERROR if message.get("success") is False else FrameKind.IGNORED
-
-    def follow(self, message: Json) -> str | None:
-        topic = message["topic"]
-        if not topic.startswith("orderbook."):
-            return None
-        last, update = self._updates.get(topic), message["data"]["u"]
-        self._updates[topic] = update
-        if message["type"] == "snapshot" or last is None or update == last + 1:
-            return None
-        return f"{topic}: update {update} follows {last}"
+        return FrameKind.ERROR if message.get("success") is False else FrameKind.ANSWER
 
     def error(self, message: Json) -> FeedError:
         details = message.get("ret_msg") or "a subscription was refused"
@@ -531,7 +517,7 @@ def _is_linear(symbol: str) -> bool:
 
 # --- the exchanges -----------------------------------------------------------------------------------------------------------
 
-_LIVE = Live(BybitFeed, "wss://stream.bybit.com")
+_LIVE = LiveApi(BybitFeed, "wss://stream.bybit.com")
 _DOCS = "https://bybit-exchange.github.io/docs/v5/ws/connect"
 _CHANNELS = (
     "trade",

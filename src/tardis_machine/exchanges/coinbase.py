@@ -12,7 +12,7 @@ from typing import Any
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade
 from ._exchange import Exchange, Version
-from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, to_frame
+from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import text_of, timestamp_from_text, to_number
 
@@ -135,7 +135,7 @@ def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
     return filters
 
 
-_DATA = frozenset(("match", "snapshot", "l2update", "ticker"))
+_BOOK = ("l2update", "snapshot")
 # The book in batches of 50 ms: each change of it is only for who is logged in.
 _ASKED = {"snapshot": "level2_batch", "l2update": "level2_batch", "match": "matches", "ticker": "ticker"}
 
@@ -143,33 +143,25 @@ _ASKED = {"snapshot": "level2_batch", "l2update": "level2_batch", "match": "matc
 class CoinbaseFeed(Feed):
     """Answers `{"type": "subscriptions", …}` or `{"type": "error", "message": …, "reason": …}`."""
 
-    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
-        super().__init__(exchange, filters)
-        # Products whose book is known.
-        self._books: set[str] = set()
+    def handshake(self, access: bytes | None, now_us: int) -> Handshake:
+        return Handshake("")
 
-    @property
-    def path(self) -> str:
-        return ""
-
-    def subscribe(self) -> list[str]:
+    def subscribe(self, now_us: int) -> list[str]:
         products: dict[str, dict[str, None]] = {}
         for item in self.filters:
             products.setdefault(_ASKED[item.channel], {}).update(dict.fromkeys(self.symbols(item)))
         channels = [{"name": name, "product_ids": list(ids)} for name, ids in products.items()]
         return [to_frame({"type": "subscribe", "channels": channels})]
 
-    def classify(self, message: Json) -> FrameKind:
+    def classify(self, message: Json) -> Heard:
         kind = message.get("type")
-        if kind == "snapshot":
-            self._books.add(message["product_id"])
-        elif kind == "l2update" and message["product_id"] not in self._books:
-            return FrameKind.IGNORED
-        if kind in _DATA:
+        if kind in _BOOK:
+            return BookStep(message["product_id"], kind == "snapshot")
+        if kind in ("match", "ticker"):
             return FrameKind.DATA
         if kind == "heartbeat":
             return FrameKind.HEARTBEAT
-        return FrameKind.ERROR if kind == "error" else FrameKind.IGNORED
+        return FrameKind.ERROR if kind == "error" else FrameKind.ANSWER
 
     def error(self, message: Json) -> FeedError:
         details = ": ".join(message[name] for name in ("message", "reason") if message.get(name))
@@ -200,6 +192,6 @@ EXCHANGES = (
             "book_ticker": (Version(CoinbaseBookTickerMapper),),
         },
         subscriptions=read_subscription,
-        live=Live(CoinbaseFeed, "wss://ws-feed.exchange.coinbase.com"),
+        live=LiveApi(CoinbaseFeed, "wss://ws-feed.exchange.coinbase.com"),
     ),
 )

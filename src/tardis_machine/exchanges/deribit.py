@@ -12,7 +12,19 @@ from typing import Any
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
 from ._exchange import Exchange, Version
-from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, portions, to_frame
+from ._feed import (
+    BookStep,
+    Credentials,
+    Feed,
+    FeedError,
+    FrameKind,
+    Handshake,
+    Heard,
+    LiveApi,
+    in_batches,
+    kind_of_error,
+    to_frame,
+)
 from ._mapper import Json, Mapper
 from ._parsing import nonzero_number, timestamp_from_expiration, timestamp_from_ms, to_number, verbatim
 from ._spelling import Spelling
@@ -232,41 +244,38 @@ class DeribitFeed(Feed):
     max_subscriptions = 500
     subscribe_interval_s = 0.1
 
-    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
-        super().__init__(exchange, filters)
+    def __init__(self, exchange: str, filters: Sequence[Filter], credentials: Credentials | None = None) -> None:
+        super().__init__(exchange, filters, credentials)
         # Channels asked for, by the id of the call.
         self._asked: dict[int, Sequence[str]] = {}
-        # The number of each book's last change, by channel.
-        self._change_ids: dict[str, int] = {}
 
-    @property
-    def path(self) -> str:
-        return "/ws/api/v2"
+    def handshake(self, access: bytes | None, now_us: int) -> Handshake:
+        return Handshake("/ws/api/v2")
 
-    def subscribe(self) -> list[str]:
+    def subscribe(self, now_us: int) -> list[str]:
         channels = [
             f"{item.channel}.{symbol}{'.100ms' if item.channel in _WITH_INTERVAL else ''}"
             for item in self.filters
             for symbol in self.symbols(item)
         ]
-        self._asked = dict(enumerate(portions(channels, 100), start=3))
+        self._asked = dict(enumerate(in_batches(channels, 100), start=3))
         return [
             _call(1, "public/set_heartbeat", {"interval": _HEARTBEAT_S}),
             *(_call(number, "public/subscribe", {"channels": some}) for number, some in self._asked.items()),
         ]
 
-    def classify(self, message: Json) -> FrameKind:
+    def classify(self, message: Json) -> Heard:
         method = message.get("method")
         if method == "subscription":
-            return self._classify_data(message["params"])
+            params = message["params"]
+            channel = params["channel"]
+            if not channel.startswith("book."):
+                return FrameKind.DATA
+            data = params["data"]
+            return BookStep(channel, data.get("type") == "snapshot", data["change_id"], data.get("prev_change_id"))
         if method == "heartbeat":
             return FrameKind.HEARTBEAT
-        return FrameKind.ERROR if "error" in message or self._refused(message) else FrameKind.IGNORED
-
-    def _classify_data(self, params: Json) -> FrameKind:
-        if params["channel"].startswith("book.") and params["data"].get("type") != "snapshot":
-            return FrameKind.DATA if params["channel"] in self._change_ids else FrameKind.IGNORED
-        return FrameKind.DATA
+        return FrameKind.ERROR if "error" in message or self._refused(message) else FrameKind.ANSWER
 
     def _refused(self, message: Json) -> list[str]:
         """Channels that an answer leaves out: there are none of that name."""
@@ -275,16 +284,6 @@ class DeribitFeed(Feed):
             return []
         return [channel for channel in self._asked.get(message.get("id"), ()) if channel not in accepted]
 
-    def follow(self, message: Json) -> str | None:
-        channel, data = message["params"]["channel"], message["params"]["data"]
-        if not channel.startswith("book."):
-            return None
-        last, previous = self._change_ids.get(channel), data.get("prev_change_id")
-        self._change_ids[channel] = data["change_id"]
-        if data.get("type") == "snapshot" or previous == last:
-            return None
-        return f"{channel}: change {data['change_id']} follows {previous}, and not {last}, the last one received"
-
     def error(self, message: Json) -> FeedError:
         error = message.get("error")
         if error is None:
@@ -292,7 +291,7 @@ class DeribitFeed(Feed):
         details = f"{error.get('code', '')} {error.get('message', '')} {error.get('data', '')}".strip()
         return FeedError("rate_limit" if error.get("code") == _TOO_MANY_REQUESTS else kind_of_error(details), details)
 
-    def replies(self, message: Json) -> list[str]:
+    def reply(self, message: Json, now_us: int) -> list[str]:
         params = message.get("params")
         return [_call(2, "public/test", {})] if params and params.get("type") == "test_request" else []
 
@@ -315,6 +314,6 @@ EXCHANGES = (
             "book_ticker": (Version(DeribitBookTickerMapper),),
         },
         subscriptions=read_subscription,
-        live=Live(DeribitFeed, "wss://streams.deribit.com"),
+        live=LiveApi(DeribitFeed, "wss://streams.deribit.com"),
     ),
 )

@@ -19,7 +19,20 @@ import orjson
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade, parse_timestamp_us
 from ._exchange import Exchange, Version
-from ._feed import Feed, FeedError, FrameKind, Live, kind_of_error, portions, to_frame
+from ._feed import (
+    BookGate,
+    BookStep,
+    Credentials,
+    Feed,
+    FeedError,
+    FrameKind,
+    Handshake,
+    Heard,
+    LiveApi,
+    in_batches,
+    kind_of_error,
+    to_frame,
+)
 from ._mapper import Json, Mapper
 from ._parsing import levels, nonzero_number, text_of, timestamp_from_seconds, timestamp_from_text, to_number, verbatim
 from ._spelling import AS_TYPED
@@ -223,18 +236,39 @@ def _digits(number: str) -> str:
     return number.replace(".", "").lstrip("0")
 
 
+class _CheckedBooks(BookGate):
+    """Changes have no numbers, but a checksum of what the book is then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._books: dict[str, _CheckedBook] = {}
+
+    def take(self, step: BookStep) -> FrameKind:
+        kind = super().take(step)
+        if kind is not FrameKind.DATA:
+            return kind
+        if step.is_snapshot:
+            self._books[step.book] = _CheckedBook()
+        checked, said = self._books[step.book], step.content
+        checked.apply(said)
+        if "checksum" in said and (step.is_snapshot or checked.is_proven):
+            checked.is_proven = checked.checksum() == said["checksum"]
+            if not checked.is_proven and not step.is_snapshot:
+                return self.miss(f"{step.book}: the checksum is not {said['checksum']}")
+        return kind
+
+
 _parse_exactly = msgspec.json.Decoder(float_hook=str).decode
 
 
 class KrakenFeed(Feed):
-    """Calls are `{"method": "subscribe", "params": …}`, answered for each symbol with `{"method": …, "success": …}`. Changes of
-    a book have no numbers, but a checksum of what it is then."""
+    """Calls are `{"method": "subscribe", "params": …}`, answered for each symbol with `{"method": …, "success": …}`."""
 
     subscribe_interval_s = 0.1
 
-    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
-        super().__init__(exchange, filters)
-        self._books: dict[str, _CheckedBook] = {}
+    def __init__(self, exchange: str, filters: Sequence[Filter], credentials: Credentials | None = None) -> None:
+        super().__init__(exchange, filters, credentials)
+        self.books = _CheckedBooks()
         # The text of the message at hand.
         self._raw = b""
 
@@ -242,45 +276,30 @@ class KrakenFeed(Feed):
         self._raw = raw
         return orjson.loads(raw)
 
-    def follow(self, message: Json) -> str | None:
-        if message["channel"] != "book":
-            return None
-        is_snapshot = message["type"] == "snapshot"
-        for book in _parse_exactly(self._raw)["data"]:
-            symbol = book["symbol"]
-            if is_snapshot:
-                self._books[symbol] = _CheckedBook()
-            checked = self._books[symbol]
-            checked.apply(book)
-            if "checksum" in book and (is_snapshot or checked.is_proven):
-                checked.is_proven = checked.checksum() == book["checksum"]
-                if not checked.is_proven and not is_snapshot:
-                    return f"book {symbol}: its checksum is not {book['checksum']}"
-        return None
+    def handshake(self, access: bytes | None, now_us: int) -> Handshake:
+        return Handshake("/v2")
 
-    @property
-    def path(self) -> str:
-        return "/v2"
-
-    def subscribe(self) -> list[str]:
+    def subscribe(self, now_us: int) -> list[str]:
         return [
             to_frame({"method": "subscribe", "params": {"channel": item.channel, "symbol": some} | _PARAMS.get(item.channel, {})})
             for item in self.filters
-            for some in portions(self.symbols(item), 100)
+            for some in in_batches(self.symbols(item), 100)
         ]
 
-    def ping(self) -> str:
+    def ping(self, now_us: int) -> str:
         return to_frame({"method": "ping"})
 
-    def classify(self, message: Json) -> FrameKind:
+    def classify(self, message: Json) -> Heard:
         channel = message.get("channel")
-        if channel == "book" and message["type"] != "snapshot" and message["data"][0]["symbol"] not in self._books:
-            return FrameKind.IGNORED
+        if channel == "book":
+            is_snapshot = message["type"] == "snapshot"
+            # A checksum is made of the digits that were sent.
+            return [BookStep(book["symbol"], is_snapshot, content=book) for book in _parse_exactly(self._raw)["data"]]
         if channel in _CHANNELS:
             return FrameKind.DATA
         if channel == "heartbeat" or message.get("method") == "pong":
             return FrameKind.HEARTBEAT
-        return FrameKind.ERROR if message.get("success") is False or "error" in message else FrameKind.IGNORED
+        return FrameKind.ERROR if message.get("success") is False or "error" in message else FrameKind.ANSWER
 
     def error(self, message: Json) -> FeedError:
         details = f"{message.get('error', 'a subscription was refused')} {message.get('symbol', '')}".strip()
@@ -298,6 +317,6 @@ EXCHANGES = (
             "book_ticker": (Version(KrakenV1BookTickerMapper, _V2_SINCE), Version(KrakenV2BookTickerMapper)),
         },
         subscriptions=read_subscription,
-        live=Live(KrakenFeed, "wss://ws.kraken.com"),
+        live=LiveApi(KrakenFeed, "wss://ws.kraken.com"),
     ),
 )

@@ -173,7 +173,7 @@ class LiveStream:
                     session,
                     timeout_s=request.timeout_interval_ms / 1000,
                     urls=self._urls,
-                    pace=self._timings,
+                    timings=self._timings,
                 )
                 tasks.create_task(connection.run())
 

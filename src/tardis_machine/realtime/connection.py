@@ -14,13 +14,13 @@ import aiohttp
 
 from .._version import __version__
 from ..errors import NormalizeError
-from ..exchanges import Exchange, Feed, FrameKind, HttpRequest, Json, Live, kind_of_error
+from ..exchanges import Action, BookStep, Credentials, Exchange, Feed, Fetch, FrameKind, Json, LiveApi, kind_of_error
 from ..filters import Filter
 from ..messages import ErrorCode
 from ..recorded_line import to_clock, to_line
 from ..telemetry import get_logger
 from .backoff import Backoff, Timings
-from .clock import recorded_now
+from .clock import now_us, recorded_now
 from .endpoints import rest_url, socket_url
 from .troubles import Trouble, Troubles
 
@@ -106,12 +106,12 @@ class _Ending(NamedTuple):
     """As long as it says itself."""
 
 
-def open_session(urls: Mapping[str, str], pace: Timings) -> aiohttp.ClientSession:
+def open_session(urls: Mapping[str, str], timings: Timings) -> aiohttp.ClientSession:
     """What all connections of a stream go through: a proxy, where the environment names one and no address is given."""
     return aiohttp.ClientSession(
         trust_env=not urls,
         headers={"User-Agent": f"tardis-machine/{__version__}"},
-        timeout=aiohttp.ClientTimeout(total=30.0, sock_connect=pace.connect_timeout_s),
+        timeout=aiohttp.ClientTimeout(total=30.0, sock_connect=timings.connect_timeout_s),
     )
 
 
@@ -127,20 +127,22 @@ class Connection:
         *,
         timeout_s: float,
         urls: Mapping[str, str],
-        pace: Timings,
+        timings: Timings,
+        credentials: Credentials | None = None,
     ) -> None:
         assert exchange.live is not None
         self.exchange = exchange.name
-        self.live: Live = exchange.live
+        self.live: LiveApi = exchange.live
         self.filters = filters
         self.receiver = receiver
         self.session = session
         self.timeout_s = timeout_s
         """How long a connection may be without data; 0: for ever."""
         self.urls = urls
-        self.pace = pace
-        self.troubles = Troubles(pace.summary_s)
-        self.backoff = Backoff(pace)
+        self.timings = timings
+        self.credentials = credentials
+        self.troubles = Troubles(timings.summary_s)
+        self.backoff = Backoff(timings)
 
     async def run(self) -> None:
         """Never returns; ends when it is cancelled."""
@@ -154,31 +156,56 @@ class Connection:
             self._tell(self.troubles.end())
 
     async def _attempt(self) -> _Ending:
-        feed = self.live.feed(self.exchange, self.filters)
-        url = socket_url(self.exchange, self.live, feed.path, self.urls)
+        feed = self.live.feed(self.exchange, self.filters, self.credentials)
         try:
-            async with asyncio.timeout(self.pace.connect_timeout_s):
-                socket = await self.session.ws_connect(
-                    url,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=self.pace.close_timeout_s),
-                    max_msg_size=MAX_MESSAGE_BYTES,
-                    decode_text=False,
-                )
+            async with asyncio.timeout(self.timings.connect_timeout_s):
+                socket = await self._connect(feed)
         except _FAILURES as error:
             return self._not_connected(error)
-        log.info("connected", exchange=self.exchange, url=url)
         ending = await _Attempt(self, feed, socket).run()
         log.warning("connection lost", exchange=self.exchange, reason=ending.reason, close_code=ending.close_code)
         self.receiver.lost(ending.reason, ending.close_code)
         return ending
 
+    async def _connect(self, feed: Feed) -> aiohttp.ClientWebSocketResponse[Any]:
+        access = await self._fetch_access(feed)
+        try:
+            handshake = feed.handshake(access, now_us())
+        except (LookupError, TypeError, ValueError) as error:
+            if access is None:
+                raise
+            # What was fetched may be secret: only the kind of error is told.
+            raise aiohttp.ClientPayloadError(
+                f"the answer to the request for access makes no sense: {type(error).__name__}"
+            ) from None
+        url = socket_url(self.exchange, self.live, handshake, self.urls)
+        socket = await self.session.ws_connect(
+            url,
+            timeout=aiohttp.ClientWSTimeout(ws_close=self.timings.close_timeout_s),
+            max_msg_size=MAX_MESSAGE_BYTES,
+            decode_text=False,
+            headers=handshake.headers,
+        )
+        log.info("connected", exchange=self.exchange, url=url.partition("?")[0])  # a query may hold a token
+        return socket
+
+    async def _fetch_access(self, feed: Feed) -> bytes | None:
+        request = feed.access_request(now_us())
+        if request is None:
+            return None
+        url = rest_url(self.exchange, self.live, request.path, self.urls)
+        async with self.session.request(request.method, url, headers=request.headers) as response:
+            response.raise_for_status()
+            return await response.read()
+
     def _not_connected(self, error: Exception) -> _Ending:
         details = f"can't connect: {_said(error)}"
-        status = error.status if isinstance(error, aiohttp.WSServerHandshakeError) else 0
-        code = _REFUSALS.get(status, "WS_CONNECT")
+        code: ErrorCode = "WS_CONNECT"
+        wait_s = 0.0
+        if isinstance(error, aiohttp.ClientResponseError):
+            code, wait_s = _REFUSALS.get(error.status, code), retry_after_s(error.headers)
         self.fail(code, details)
-        headers = error.headers if isinstance(error, aiohttp.ClientResponseError) else None
-        return _Ending(details, None, code == "SOURCE_RATE_LIMIT", retry_after_s(headers))
+        return _Ending(details, None, code == "SOURCE_RATE_LIMIT", wait_s)
 
     def fail(self, code: ErrorCode | None, details: str) -> None:
         """Something went wrong: told, or counted."""
@@ -240,6 +267,8 @@ class _Attempt:
         task = asyncio.create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # A task that is cancelled before its first step never runs its work.
+        task.add_done_callback(lambda _: work.close())
 
     async def _guarded(self, work: Coroutine[Any, Any, _Ending | None]) -> None:
         """What a task returns ends the connection, and what it did not expect too: the exchange said what nobody understands."""
@@ -257,9 +286,15 @@ class _Attempt:
     # what is said
 
     async def _subscribe(self) -> _Ending | None:
-        self._fetch(self._feed.requests(None))
-        for frame in self._feed.subscribe():
-            if ending := await self._send(frame):
+        return await self._act(self._feed.subscribe(now_us()))
+
+    async def _act(self, actions: Sequence[Action]) -> _Ending | None:
+        """Sends the frames and begins to fetch the rest."""
+        for action in actions:
+            if isinstance(action, Fetch):
+                self._start(self._fetch(action))
+                continue
+            if ending := await self._send(action):
                 return ending
             await asyncio.sleep(self._feed.subscribe_interval_s)
         return None
@@ -268,7 +303,7 @@ class _Attempt:
         while True:
             await asyncio.sleep(self._feed.ping_interval_s)
             self._owner.settle()
-            if ending := await self._send(self._feed.ping()):
+            if ending := await self._send(self._feed.ping(now_us())):
                 return ending
 
     async def _send(self, frame: str | None) -> _Ending | None:
@@ -291,7 +326,7 @@ class _Attempt:
 
     async def _read(self) -> _Ending:
         receive, feed = self._socket.receive, self._feed
-        decode, classify, follow = feed.decode, feed.classify, feed.follow
+        decode, classify, take = feed.decode, feed.classify, feed.books.take
         # Looked up once: this loop runs for every message of the exchange.
         data, text = FrameKind.DATA, aiohttp.WSMsgType.TEXT
         while True:
@@ -299,15 +334,17 @@ class _Attempt:
             if kind_of_frame is not text:
                 if kind_of_frame is not aiohttp.WSMsgType.BINARY:
                     return _ending_of(frame, self._socket)
-                raw = feed.plain(raw)
+                raw = feed.to_text(raw)
             message = decode(raw)
             kind = classify(message)
+            if isinstance(kind, BookStep):
+                kind = take(kind)
+            elif not isinstance(kind, FrameKind):
+                kind = feed.books.take_all(kind)
             if kind is not data:
-                if ending := await self._hear(kind, message):
+                if ending := self._hear(kind, message):
                     return ending
                 continue
-            if missing := follow(message):
-                return _Ending(missing)
             if not self._arrivals.raws:
                 if self._receiver.is_full:
                     await self._pause()
@@ -318,16 +355,18 @@ class _Attempt:
             if len(self._arrivals.raws) >= MAX_ARRIVALS:
                 self._hand_on()
 
-    async def _hear(self, kind: FrameKind, message: Json) -> _Ending | None:
+    def _hear(self, kind: FrameKind, message: Json) -> _Ending | None:
+        """What is not delivered."""
+        if kind is FrameKind.GAP:
+            return _Ending(self._feed.books.gap)
         if kind is FrameKind.ERROR:
             error = self._feed.error(message)
             self._hand_on()
             self._owner.fail(_CODES.get(error.kind), error.details)
-            return _Ending(error.details, limited=True) if error.kind == "rate_limit" else None
-        self._fetch(self._feed.requests(message))
-        for frame in self._feed.replies(message):
-            if ending := await self._send(frame):
-                return ending
+            is_limited = error.kind == "rate_limit"
+            return _Ending(error.details, limited=is_limited) if is_limited or error.is_final else None
+        if actions := self._feed.reply(message, now_us()):
+            self._start(self._act(actions))
         return None
 
     def _hand_on(self) -> None:
@@ -368,62 +407,62 @@ class _Attempt:
 
     # what is fetched
 
-    def _fetch(self, requests: Sequence[HttpRequest]) -> None:
-        for request in requests:
-            self._start(self._fetch_one(request))
-
-    async def _fetch_one(self, request: HttpRequest) -> _Ending | None:
+    async def _fetch(self, fetch: Fetch) -> _Ending | None:
         owner, unfit = self._owner, 0
-        backoff = Backoff(owner.pace)
+        backoff = Backoff(owner.timings)
         while True:
             async with self._fetching:
                 await asyncio.sleep(max(0.0, self._fetch_at_s - self._loop.time()))
-                body, wait_s = await self._get(request, backoff)
+                body, wait_s = await self._get(fetch, backoff)
             if body is not None:
-                raw = self._feed.answer(request, body)
-                if raw is not None:
-                    self._deliver(raw)
-                    if request.every_s is None:
+                raws = fetch.to_messages(body)
+                if raws is not None:
+                    self._deliver(raws)
+                    if fetch.every_s is None:
                         return None
                     backoff.reset()
-                    wait_s, unfit = request.every_s, 0
+                    wait_s, unfit = fetch.every_s, 0
                 else:
                     unfit += 1
                     if unfit == MAX_UNFIT:
-                        return _Ending(f"{request.stream}: none of {unfit} snapshots joined the updates")
-                    wait_s = owner.pace.refetch_s
+                        return _Ending(f"{fetch.name}: none of {unfit} snapshots joined the updates")
+                    wait_s = owner.timings.refetch_s
             await asyncio.sleep(wait_s)
 
-    async def _get(self, request: HttpRequest, backoff: Backoff) -> tuple[bytes | None, float]:
+    async def _get(self, fetch: Fetch, backoff: Backoff) -> tuple[bytes | None, float]:
         """The body of an answer; None where there is none, and how long to wait then."""
         owner = self._owner
-        url = rest_url(owner.exchange, owner.live, request.path, owner.urls)
+        url = rest_url(owner.exchange, owner.live, fetch.path, owner.urls)
         try:
             async with owner.session.get(url) as response:
                 body = await response.read()
         except _FAILURES as error:
-            owner.fail(None, f"{request.stream}: can't be fetched: {_said(error)}")
+            owner.fail(None, f"{fetch.name}: can't be fetched: {_said(error)}")
             return None, backoff.next_s()
         if response.status == 200:
-            self._fetch_at_s = max(self._fetch_at_s, self._loop.time() + self._feed.spare_s(response.headers))
+            self._fetch_at_s = max(self._fetch_at_s, self._loop.time() + self._feed.pause_after_s(response.headers))
             return body, 0.0
         code = _REFUSALS.get(response.status)
         self._hand_on()
-        owner.fail(code, f"{request.stream}: {response.status} {body[:200].decode(errors='replace')}")
+        owner.fail(code, f"{fetch.name}: {response.status} {body[:200].decode(errors='replace')}")
         limited = code == "SOURCE_RATE_LIMIT"
         wait_s = backoff.next_s(limited=limited, at_least_s=retry_after_s(response.headers))
         if limited:
             self._fetch_at_s = self._loop.time() + wait_s
         return None, wait_s
 
-    def _deliver(self, raw: bytes) -> None:
+    def _deliver(self, raws: Sequence[bytes]) -> None:
         """What was fetched takes its place among what was heard."""
         self._arrivals.look_at_clock()
-        self._arrivals.add(raw, self._feed.decode(raw))
+        for raw in raws:
+            self._arrivals.add(raw, self._feed.decode(raw))
         self._hand_on()
 
 
 def _said(error: Exception) -> str:
+    """In words. An error of aiohttp's has the whole address in its own, with a query that may hold a token."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"{error.status} {error.message}"
     return str(error) or type(error).__name__
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from ..errors import OptionsError
-from ..exchanges import EXCHANGES, Live
+from ..exchanges import EXCHANGES, Handshake, LiveApi
 
 __all__ = ["check_urls", "rest_url", "socket_url"]
 
@@ -34,11 +34,11 @@ def check_urls(urls: Mapping[str, str]) -> dict[str, str]:
     return dict(urls)
 
 
-def socket_url(exchange: str, live: Live, path: str, urls: Mapping[str, str]) -> str:
+def socket_url(exchange: str, live: LiveApi, handshake: Handshake, urls: Mapping[str, str]) -> str:
     """What a feed connects to."""
-    return urls.get(exchange, live.socket_url).rstrip("/") + path
+    return urls.get(exchange, handshake.base_url or live.socket_url).rstrip("/") + handshake.path
 
 
-def rest_url(exchange: str, live: Live, path: str, urls: Mapping[str, str]) -> str:
+def rest_url(exchange: str, live: LiveApi, path: str, urls: Mapping[str, str]) -> str:
     """What a feed fetches from."""
     return urls.get(f"{exchange}{_REST}", live.rest_url).rstrip("/") + path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tardis_machine.errors import OptionsError
-from tardis_machine.exchanges import EXCHANGES
+from tardis_machine.exchanges import EXCHANGES, Handshake
 from tardis_machine.realtime.endpoints import check_urls, rest_url, socket_url
 
 
@@ -13,9 +13,12 @@ def test_an_override_takes_the_place_of_the_base_alone() -> None:
     live = EXCHANGES["binance"].live
     assert live is not None
     path = "/stream?timeUnit=MICROSECOND"
-    assert socket_url("binance", live, path, {}) == f"wss://stream.binance.com:9443{path}"
+    assert socket_url("binance", live, Handshake(path), {}) == f"wss://stream.binance.com:9443{path}"
+    elsewhere = Handshake(path, "wss://elsewhere.example/")
+    assert socket_url("binance", live, elsewhere, {}) == f"wss://elsewhere.example{path}"
     urls = check_urls({"binance": "ws://127.0.0.1:1/x/", "binance-rest": "http://127.0.0.1:2"})
-    assert socket_url("binance", live, path, urls) == f"ws://127.0.0.1:1/x{path}"
+    for handshake in (Handshake(path), elsewhere):
+        assert socket_url("binance", live, handshake, urls) == f"ws://127.0.0.1:1/x{path}"
     assert rest_url("binance", live, "/api/v3/depth", urls) == "http://127.0.0.1:2/api/v3/depth"
     assert rest_url("binance", live, "/api/v3/depth", {}) == "https://api.binance.com/api/v3/depth"
 

@@ -13,7 +13,7 @@ from typing import Any
 from ...filters import Filter
 from ...messages import UNSET
 from .._exchange import Exchange, Version
-from .._feed import Live
+from .._feed import LiveApi
 from .._mapper import Json
 from . import spreads, v3, v5
 from .feed import OkexFeed
@@ -84,7 +84,7 @@ def _to_filter(arg: Any) -> Filter:
 def _exchange(name: str, channels: str, mappers: dict[str, tuple[Version, ...]]) -> Exchange:
     names = tuple(channels.split())
     subscriptions = partial(read_subscription, channels=frozenset(names))
-    return Exchange(name, _DOCS, names, mappers, subscriptions, live=Live(OkexFeed, "wss://ws.okx.com:8443"))
+    return Exchange(name, _DOCS, names, mappers, subscriptions, live=LiveApi(OkexFeed, "wss://ws.okx.com:8443"))
 
 
 _V5_CHANNELS = """

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import orjson
 
 from ...filters import Filter
-from .._feed import Feed, FeedError, FrameKind, kind_of_error, portions, to_frame
+from .._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, in_batches, kind_of_error, to_frame
 from .._mapper import Json
 
 # Every trade, and spreads, have an address of their own.
@@ -29,59 +29,40 @@ class OkexFeed(Feed):
     max_subscriptions = 2000
     subscribe_interval_s = 0.4
 
-    def __init__(self, exchange: str, filters: Sequence[Filter]) -> None:
-        super().__init__(exchange, filters)
-        # The number of each book's last message, by channel and symbol.
-        self._sequence_ids: dict[tuple[str, str], int] = {}
-
     @classmethod
     def split(cls, exchange: str, filters: Sequence[Filter]) -> list[Sequence[Filter]]:
         business = [item for item in filters if item.channel.startswith(_BUSINESS)]
         public = [item for item in filters if not item.channel.startswith((*_BUSINESS, _FETCHED))]
         return [some for some in (public, business) if some]
 
-    @property
-    def path(self) -> str:
-        return f"/ws/v5/{'business' if self.filters[0].channel.startswith(_BUSINESS) else 'public'}"
+    def handshake(self, access: bytes | None, now_us: int) -> Handshake:
+        return Handshake(f"/ws/v5/{'business' if self.filters[0].channel.startswith(_BUSINESS) else 'public'}")
 
-    def subscribe(self) -> list[str]:
+    def subscribe(self, now_us: int) -> list[str]:
         arguments = {
             to_frame(argument): argument
             for item in self.filters
             for argument in (_argument(item.channel, symbol) for symbol in self.symbols(item))
         }
-        return [to_frame({"op": "subscribe", "args": some}) for some in portions(list(arguments.values()), 100)]
+        return [to_frame({"op": "subscribe", "args": some}) for some in in_batches(list(arguments.values()), 100)]
 
-    def ping(self) -> str:
+    def ping(self, now_us: int) -> str:
         return "ping"
 
     @staticmethod
     def decode(raw: bytes) -> Json:
         return _PONG if raw == b"pong" else orjson.loads(raw)
 
-    def classify(self, message: Json) -> FrameKind:
+    def classify(self, message: Json) -> Heard:
         if message is _PONG:
             return FrameKind.HEARTBEAT
+        if "action" in message:
+            rows = message["data"]
+            return _book_step(message, rows[0]) if len(rows) == 1 else [_book_step(message, row) for row in rows]
         event = message.get("event")
         if event is not None:
-            return FrameKind.ERROR if event == "error" else FrameKind.IGNORED
-        if "data" not in message:
-            return FrameKind.IGNORED
-        if message.get("action") == "update" and _book_of(message) not in self._sequence_ids:
-            return FrameKind.IGNORED
-        return FrameKind.DATA
-
-    def follow(self, message: Json) -> str | None:
-        action = message.get("action")
-        if action is None:
-            return None
-        book = _book_of(message)
-        for data in message["data"]:
-            last, previous = self._sequence_ids.get(book), data.get("prevSeqId")
-            self._sequence_ids[book] = data.get("seqId", -1)
-            if action != "snapshot" and previous is not None and previous != last:
-                return f"{' '.join(book)}: {data['seqId']} follows {previous}, and not {last}, the last one received"
-        return None
+            return FrameKind.ERROR if event == "error" else FrameKind.ANSWER
+        return FrameKind.DATA if "data" in message else FrameKind.ANSWER
 
     def error(self, message: Json) -> FeedError:
         details = f"{message.get('code', '')} {message.get('msg', '')}".strip()
@@ -96,6 +77,7 @@ def _argument(channel: str, symbol: str) -> dict[str, str]:
     return {"channel": channel, "sprdId" if channel.startswith("sprd-") else "instId": symbol}
 
 
-def _book_of(message: Json) -> tuple[str, str]:
+def _book_step(message: Json, data: Json) -> BookStep:
     arg = message["arg"]
-    return arg["channel"], arg.get("instId", "")
+    book = f"{arg['channel']} {arg['instId']}"
+    return BookStep(book, message["action"] == "snapshot", data.get("seqId", 0), data.get("prevSeqId"))
