@@ -154,10 +154,10 @@ class NatsBus:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         try:
-            from .connection import Credentials, NatsEndpoint
+            from .connection import NatsEndpoint, NatsLogin
         except ImportError:
             raise MissingExtraError("the NATS bus", "nats") from None
-        self._credentials = Credentials(**{name: options[name] for name in Credentials._fields})
+        self._credentials = NatsLogin(**{name: options[name] for name in Credentials._fields})
         # The next to be tried comes first.
         self._servers: deque[NatsEndpoint] = deque(NatsEndpoint.from_url(server) for server in options["servers"])
         self._is_core: bool = options["core"]

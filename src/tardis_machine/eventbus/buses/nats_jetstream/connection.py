@@ -27,7 +27,7 @@ from nats.aio.msg import Msg
 from ....errors import DeliveryError, TerminalDeliveryError, TransientDeliveryError
 from .replies import Replies
 
-__all__ = ["NOT_ALLOWED", "ApiError", "Credentials", "NatsConnection", "NatsEndpoint", "open_connection"]
+__all__ = ["NOT_ALLOWED", "ApiError", "NatsConnection", "NatsEndpoint", "NatsLogin", "open_connection"]
 
 NOT_ALLOWED = -1
 """The code of an ApiError where the user may not even ask."""
@@ -77,7 +77,7 @@ class NatsEndpoint(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Credentials(NamedTuple):
+class NatsLogin(NamedTuple):
     """Who asks, where this user may be answered, and how the server is known; of the ways to ask at most one is given."""
 
     user: str | None = None
@@ -185,7 +185,7 @@ class NatsConnection:
         """The user may not subscribe to replies, so that nothing can be confirmed."""
         self._denials: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def open(self, credentials: Credentials, options: Mapping[str, Any]) -> None:
+    async def open(self, credentials: NatsLogin, options: Mapping[str, Any]) -> None:
         """The handshake, and the subscription to replies; `options` are the credentials as nats-py takes them."""
         self._client.wants_tls = credentials.wants_tls(self.server)
         self._client.has_certificate = credentials.tls_cert is not None
@@ -349,7 +349,7 @@ class NatsConnection:
             pass  # it is gone, one way or the other
 
 
-async def open_connection(server: NatsEndpoint, credentials: Credentials, denied: dict[str, float]) -> NatsConnection:
+async def open_connection(server: NatsEndpoint, credentials: NatsLogin, denied: dict[str, float]) -> NatsConnection:
     """A connection that is up; what could not be opened is closed."""
     options = credentials.client_options(server)
     connection = NatsConnection(server, denied)
