@@ -198,11 +198,11 @@ class NatsReader(PartitionReader[NatsOptions]):
         if self._connection is not None and not self._connection.lost.done():
             return self._connection
         try:
-            from ...eventbus.buses.nats_jetstream.connection import Credentials, NatsEndpoint, open_connection
+            from ...eventbus.buses.nats_jetstream.connection import NatsEndpoint, NatsLogin, open_connection
         except ImportError:
             raise MissingExtraError("the NATS source", "nats") from None
         await self.close()
-        credentials = Credentials(**{name: getattr(self.options, name) for name in Credentials._fields})
+        credentials = NatsLogin(**{name: getattr(self.options, name) for name in NatsLogin._fields})
         troubles: list[DeliveryError] = []
         for server in self.options.servers:
             try:

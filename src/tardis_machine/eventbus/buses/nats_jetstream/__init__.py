@@ -157,7 +157,7 @@ class NatsBus:
             from .connection import NatsEndpoint, NatsLogin
         except ImportError:
             raise MissingExtraError("the NATS bus", "nats") from None
-        self._credentials = NatsLogin(**{name: options[name] for name in Credentials._fields})
+        self._credentials = NatsLogin(**{name: options[name] for name in NatsLogin._fields})
         # The next to be tried comes first.
         self._servers: deque[NatsEndpoint] = deque(NatsEndpoint.from_url(server) for server in options["servers"])
         self._is_core: bool = options["core"]
