@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tardis_machine.commands.demo.client import ask
-from tardis_machine.commands.demo.progress import Teller
-from tardis_machine.commands.demo.walk import plan_walk
+from tardis_machine.commands.demo.client import run_client
+from tardis_machine.commands.demo.display import Display
+from tardis_machine.commands.demo.plan import plan_demo
 from tardis_machine.errors import UsageError
 from tardis_machine.settings import resolve
 from tests.servers.process import ROOT
@@ -61,7 +61,7 @@ def test_live_to_a_broker(tmp_path: Path, redis: RedisServer) -> None:
     argv = ["--demo-live", "--demo-span=6s", "--demo-activity=20", f"--demo-dir={tmp_path}"]
     argv += ["--redis-host=127.0.0.1", f"--redis-port={redis.port}", "--redis-stream=demo"]
     settings = resolve(argv, {}, command="demo")
-    counts = ask(plan_walk(settings), settings, Teller())
+    counts = run_client(plan_demo(settings), settings, Display())
     received, confirmed = counts["client received"], counts["redis confirmed"]
     assert confirmed.pop("session_end") == 1
     assert confirmed == received
@@ -78,4 +78,4 @@ def test_a_command_with_a_bus_of_its_own() -> None:
 @pytest.mark.parametrize("argv", [["--demo-live", "--demo-real"], ["--file-dir=x", "--redis-host=h", "--redis-stream=s"]])
 def test_what_does_not_go_together_is_refused(argv: list[str]) -> None:
     with pytest.raises(UsageError, match=r"the demo (takes|publishes to) one"):
-        plan_walk(resolve(argv, {}, command="demo"))
+        plan_demo(resolve(argv, {}, command="demo"))

@@ -22,8 +22,8 @@ from tardis_machine.bronze.decoding import decode, decode_event
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.bronze.event import digest_of
 from tardis_machine.commands.cli import main
-from tardis_machine.commands.replay.asked import to_requests
-from tardis_machine.commands.replay.progress import Progress
+from tardis_machine.commands.replay_progress import ReplayProgress
+from tardis_machine.commands.request_flags import replay_requests
 from tardis_machine.errors import OptionsError, TerminalDeliveryError
 from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.dead_letters import DeadLetters, read_dead_letters
@@ -186,10 +186,10 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(program: Program) -
     command = [*alone, *program.command(*NORMALIZED, "--output", str(disk / "a"))]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
-    assert ended.stderr == f"error: --output: {disk}/a can't be written: No space left on device\n"
+    assert ended.stderr == f"error: --output: can't write to {disk}/a: No space left on device\n"
     assert ended.stdout == "a\nold\n"
     _, errors = program.run(*NORMALIZED, code=1, stdout=Path("/dev/full").open("wb"))  # noqa: SIM115
-    assert last_line(errors) == "error: --output: standard output can't be written: No space left on device"
+    assert last_line(errors) == "error: --output: can't write to standard output: No space left on device"
 
 
 def test_options_may_stand_in_the_environment_and_in_a_file(program: Program, lines: bytes) -> None:
@@ -327,36 +327,39 @@ def test_dead_letters_are_sent_again_once(program: Program) -> None:
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        ((), "--exchange is not given, and neither is --options or --dead-letter"),
+        ((), "--exchange, --options or --dead-letter is required"),
         (("--exchange", "bitmx"), "--exchange: got 'bitmx', takes one of "),
         (("--exchange", "bitmex"), "--data-types: got nothing, takes an array"),
         ((*ASKED, "--data-types", "trades"), "--data-types: got 'trades', takes trade"),
         ((*ASKED[:-2], "--data-types", "trade"), "--to: got nothing, takes an ISO 8601 date"),
-        ((*NORMALIZED, "--filters", "[]"), "--filters can't be given here, as only --raw takes them"),
-        (("--raw", *NORMALIZED), "--symbols can't be given here, as --raw takes --filters"),
-        (("--raw", *ASKED[:2], *ASKED[4:], "--filters", "x"), "--filters is no JSON (.*), but takes it, or @ and the name"),
+        ((*NORMALIZED, "--filters", "[]"), "--filters is only for raw history; add --raw"),
+        (("--raw", *NORMALIZED), "--symbols can't be combined with --raw; use --filters"),
+        (
+            ("--raw", *ASKED[:2], *ASKED[4:], "--filters", "x"),
+            r"--filters: expected JSON, or @ and the name of a file that holds it \(",
+        ),
         (
             ("--raw", *ASKED[:2], *ASKED[4:], "--filters", '[{"channel":"x"}]'),
             r"--filters\[0\].channel: got 'x', bitmex takes one of ",
         ),
-        ((*NORMALIZED, "--options", "{}"), "--exchange can't be given here, as --options has the whole request"),
+        ((*NORMALIZED, "--options", "{}"), "--exchange can't be combined with --options, which holds the whole request"),
         (("--options", "[]"), "--options: got an empty array, takes at least one request"),
-        (("--options", '[{"exchange":"x"}]'), r"--options \[0\].exchange: got 'x', takes one of "),
-        (("--options", "@/no/such/file"), "--options got '@/no/such/file', which can't be read: No such file"),
+        (("--options", '[{"exchange":"x"}]'), r"--options: \[0\].exchange: got 'x', takes one of "),
+        (("--options", "@/no/such/file"), "--options: can't read '/no/such/file': No such file"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_the_flag(argv: tuple[str, ...], says: str) -> None:
     with pytest.raises(OptionsError, match=f"^{says}") as caught:
-        to_requests(resolve(argv, {}, command="replay"))
+        replay_requests(resolve(argv, {}, command="replay"))
     assert "\n" not in str(caught.value)
 
 
 def test_what_can_not_be_done_is_said_before_anything_starts(program: Program) -> None:
     taken = str(program.folder / "no" / "such" / "folder")
     for argv, says in (
-        ((*NORMALIZED, "--output", str(program.folder)), f"error: --output got '{program.folder}', which is a folder"),
-        (("--dead-letter",), "error: --dead-letter needs a bus that takes the letters, and none is on"),
-        (("--dead-letter", taken, *program.bus), f"error: --dead-letter got '{taken}', which is no folder"),
+        ((*NORMALIZED, "--output", str(program.folder)), f"error: --output: can't write to '{program.folder}': it is a folder"),
+        (("--dead-letter",), "error: --dead-letter needs a bus to send the dead letters to, but none is on"),
+        (("--dead-letter", taken, *program.bus), f"error: --dead-letter: '{taken}' is not a folder"),
     ):
         out, errors = program.run(*argv, code=2)
         assert out == b""
@@ -375,7 +378,7 @@ def test_without_an_output_nothing_is_printed_that_nobody_reads(program: Program
 
 
 def test_progress_knows_the_time_of_the_last_message() -> None:
-    progress = Progress(parse_normalized_requests([options(), options(to=f"{DAY}00:10:00Z")]))
+    progress = ReplayProgress(parse_normalized_requests([options(), options(to=f"{DAY}00:10:00Z")]))
     assert progress.to_us - progress.from_us == 600_000_000
     assert progress.reached_us == progress.from_us
     for chunk_us, reached_us in (

@@ -127,10 +127,10 @@ async def test_without_a_bus_it_prints() -> None:
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        ((), "--exchange is not given, and neither is --options"),
+        ((), "--exchange or --options is required"),
         (("--exchange", "deribit", "--data-types", "trade"), "--symbols: got nothing"),
         (("--exchange", "bitmex"), "--data-types: got nothing"),
-        ((*REQUEST, "--options", "{}"), "--exchange can't be given here, as --options has the whole request"),
+        ((*REQUEST, "--options", "{}"), "--exchange can't be combined with --options, which holds the whole request"),
         ((*REQUEST, "--exchange-urls", "nowhere:ws://x"), "exchange-urls: got 'nowhere'"),
     ],
 )

@@ -148,26 +148,26 @@ def test_own_buses_answer_to_their_names_as_well(site: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--bus", "line"], r"--bus got 'line', but takes file, .*, lines, stray or twin"),
-        (["--bus", "lines"], r"the lines bus is named, and off without its path"),
+        (["--bus", "line"], r"--bus: expected file, .*, lines, stray or twin, got 'line'"),
+        (["--bus", "lines"], r"the lines bus needs its path"),
         (
             ["--bus", "lines", "--bus-option", "max-retries=1"],
-            r"--bus-option path is not given, though --bus-option max-retries is",
+            r"--bus-option path is required when --bus-option max-retries is given",
         ),
         (
             ["--bus", "lines", "--bus-option", "pth=x"],
-            r"--bus-option got 'pth', which lines does not take; it takes path, topic-routing",
+            r"--bus-option: 'pth' is not an option of lines; expected path, topic-routing",
         ),
         (
             ["--bus", "lines", "--bus-option", "path=x,max-retries=many"],
-            r"--bus-option max-retries got 'many', but takes a whole number",
+            r"--bus-option max-retries: expected a whole number .*, got 'many'",
         ),
         (["--bus", "lines", "--bus-option", "path=x,static-headers=eventId:1"], r"'eventId' can't be set"),
-        (["--bus", "lines", "--bus-option", "s3cr3t"], r"--bus-option got a value that is not shown: it takes name=value"),
-        (["--bus-option", "path=x"], r"--bus-option is given, and takes --bus beside it"),
+        (["--bus", "lines", "--bus-option", "s3cr3t"], r"--bus-option: expected name=value .* \(the value is not shown\)"),
+        (["--bus-option", "path=x"], r"--bus-option needs --bus, which names the bus"),
         (["--bus", "broken"], r"the bus broken can't be loaded from broken: ZeroDivisionError"),
-        (["--bus", "hollow"], r"the bus hollow can't be used, as hollow has no OPTIONS, REQUIRED, create_bus, create_routing"),
-        (["--bus", "stray"], r"as its options do not begin with stray-: lines-path"),
+        (["--bus", "hollow"], r"the bus hollow can't be used: hollow has no OPTIONS, REQUIRED, create_bus, create_routing"),
+        (["--bus", "stray"], r"its options must begin with stray-, unlike lines-path"),
     ],
 )
 def test_what_is_wrong_is_said_and_what_is_known_named(site: Path, argv: list[str], says: str) -> None:
@@ -190,5 +190,5 @@ def test_a_bus_goes_by_the_name_it_was_found_by(site: Path) -> None:
     settings = from_keywords({"event_bus": {"provider": "twin", "path": "x"}}, {})
     with pytest.raises(SettingsError, match="the bus twin can't be used, as it calls itself 'lines'"):
         plan_bus("twin", settings.for_bus("twin"))
-    with pytest.raises(SettingsError, match=r"event_bus.provider got 'kafak', but takes file, .*, lines or twin"):
+    with pytest.raises(SettingsError, match=r"event_bus.provider: expected file, .*, lines or twin, got 'kafak'"):
         from_keywords({"event_bus": {"provider": "kafak"}}, {})

@@ -1,7 +1,6 @@
 """The program: finds the command, resolves its settings, runs it, and turns errors into one line and an exit code.
 
-Invariant: nothing is imported for a command that does not run. Exit codes: 0 done, 1 failed, 2 the user's mistake, 130
-interrupted, 141 nobody reads the output any more.
+Invariant: nothing is imported for a command that does not run.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from itertools import takewhile
 from ..errors import MissingExtraError, TardisMachineError, UsageError
 from ..settings import Settings, resolve
 from ..settings.commands import COMMANDS, Command
+from ..settings.option import one_of
+from .exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE
 
 __all__ = ["main"]
-
-_BROKEN_PIPE = 141
-_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,13 +27,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except UsageError as error:
         _complain(str(error))
-        return 2
+        return USAGE
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:
         # Whoever read has gone; the interpreter's own flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
+        return BROKEN_PIPE
     return code
 
 
@@ -78,22 +76,22 @@ def _find_command(words: Sequence[str]) -> Command:
     from difflib import get_close_matches
 
     if family := _family(words):
-        raise UsageError(f"{words[0]!r} takes a command: {' or '.join(name.partition(' ')[2] for name in family)}")
+        raise UsageError(f"{words[0]!r} needs a command: {one_of(tuple(name.partition(' ')[2] for name in family))}")
     given = " ".join(words[:2]) if _family(words[:1]) else words[0]
     nearest = get_close_matches(given, COMMANDS, 1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"it takes {', '.join(COMMANDS)}"
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"expected {one_of(tuple(COMMANDS))}"
     raise UsageError(f"{given!r} is not a command: {hint}")
 
 
 def _execute(command: Command, settings: Settings) -> int:
-    """Runs a command with logging set up and secrets hidden; what it did not expect ends in exit code 1."""
+    """Runs a command with logging set up and secrets hidden; what it did not expect is an error that ends it."""
     from .. import telemetry
 
     telemetry.hide(*settings.secrets())
     telemetry.setup_logging(settings.log_format, "debug" if settings.debug else settings.log_level)
     module, _, function = command.target.partition(":")
     try:
-        run: Callable[[Settings], int] = getattr(import_module(module), function)
+        run: Callable[[Settings], int] = getattr(import_module(f".{module}", __package__), function)
         return run(settings)
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
@@ -105,7 +103,7 @@ def _execute(command: Command, settings: Settings) -> int:
 
             print(telemetry.redact("".join(traceback.format_exception(failure))), end="", file=sys.stderr)
         _complain(telemetry.redact(str(failure) if is_expected else f"{type(failure).__name__}: {failure}"))
-        return 2 if isinstance(failure, UsageError) else 1
+        return USAGE if isinstance(failure, UsageError) else FAILED
 
 
 def _missing_extra(command: Command, error: Exception) -> MissingExtraError | None:

@@ -9,7 +9,7 @@ from ..errors import UndeliveredError
 from ..server.app import Server
 from ..settings import Settings
 from ..telemetry import get_logger
-from .running import Interruption, run_loop
+from .event_loop import Interruption, run_loop
 
 __all__ = ["run"]
 
@@ -25,7 +25,7 @@ async def _run(settings: Settings) -> int:
     server = Server(settings)
     interruption = Interruption()
     await server.start(settings.host, settings.port)
-    await interruption.asked.wait()
+    await interruption.requested.wait()
     log.info("stopping", shutdown_timeout_s=settings.shutdown_timeout)
     try:
         await interruption.drain(server.stop, server.engine)

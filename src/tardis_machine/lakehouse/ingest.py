@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_hexdigest
 
+from ..settings.options.lake import DEFAULT_GOLD
 from ..telemetry import get_logger
 from .bronze import BronzeWriter
 from .gold import parse_products
 from .gold.writer import GoldWriter, read_changes
 from .lake import Lake, check_table, prepare_table
-from .options import DEFAULT_GOLD
 from .silver.writer import SilverWriter, read_events
 from .sources import Source, SourceReceiver
 from .streams import BatchWriter, Counts, progress_of, start_stream, stream_error

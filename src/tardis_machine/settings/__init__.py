@@ -5,7 +5,7 @@ Invariant: nothing here imports more than the standard library and `errors`, unt
 
 from __future__ import annotations
 
-from .commands import state_dir
+from .defaults import state_dir
 from .option import Option
 from .resolve import Settings, from_keywords, resolve
 from .values import (

@@ -11,24 +11,27 @@ from ..errors import SettingsError
 from .buses import BUS_MODULES, bus_options, foreign_buses
 from .catalogue import Catalogue
 from .option import Option, one_of
-from .sources import Given
+from .sources import GivenOption
 
 __all__ = ["expand_bus_options"]
 
 
-def expand_bus_options(given: dict[str, Given], catalogue: Catalogue, problems: list[str]) -> None:
+def expand_bus_options(given: dict[str, GivenOption], catalogue: Catalogue, problems: list[str]) -> None:
     """Replaces `bus-option` by the options it stands for, and makes the buses that `bus` names known."""
     named, pairs = given.get("bus"), given.pop("bus-option", None)
     buses = [] if named is None else _read_buses(named, catalogue, problems)
     if pairs is None:
         return
     if named is None:
-        problems.append(f"{pairs.spelling} is given, and takes {pairs.spell(_named_by(catalogue))} beside it")
+        problems.append(f"{pairs.spelling} needs {pairs.spell(_named_by(catalogue))}, which names the bus")
     for value in pairs.values:
         try:
             options = pairs.option.read(value if isinstance(value, str) else pairs.option.text_of(value))
-        except (TypeError, ValueError) as error:
-            problems.append(f"{pairs.spelling} got a value that is not shown: it takes {pairs.option.takes} ({error})")
+        except TypeError as error:
+            problems.append(f"{pairs.spelling}: expected {pairs.option.takes}, got {error}")
+            continue
+        except ValueError as error:
+            problems.append(f"{pairs.spelling}: {error} (the value is not shown)")
             continue
         for name, text in options.items():
             _give(name, text, buses, pairs, given, problems)
@@ -40,16 +43,16 @@ def _named_by(catalogue: Catalogue) -> Option:
     return option
 
 
-def _read_buses(named: Given, catalogue: Catalogue, problems: list[str]) -> list[str]:
+def _read_buses(named: GivenOption, catalogue: Catalogue, problems: list[str]) -> list[str]:
     found: list[str] = []
     try:
         wanted = [bus for value in named.values for bus in named.option.read(named.option.text_of(value))]
     except (TypeError, ValueError):
-        return []  # said where all values are read
+        return []  # reported where all values are read
     known = (*BUS_MODULES, *foreign_buses())
     for bus in wanted:
         if bus not in known:
-            problems.append(f"{named.spelling} got {bus!r}, but takes {one_of(known)}")
+            problems.append(f"{named.spelling}: expected {one_of(known)}, got {bus!r}")
             continue
         try:
             catalogue.name_bus(bus)
@@ -59,7 +62,7 @@ def _read_buses(named: Given, catalogue: Catalogue, problems: list[str]) -> list
     return found
 
 
-def _give(name: str, text: str, buses: list[str], pairs: Given, given: dict[str, Given], problems: list[str]) -> None:
+def _give(name: str, text: str, buses: list[str], pairs: GivenOption, given: dict[str, GivenOption], problems: list[str]) -> None:
     """`k` is an option of every named bus that has it, `NAME.k` of that bus alone."""
     bus, dot, rest = name.partition(".")
     chosen, key = ([bus], rest) if dot and bus in buses else (buses, name)
@@ -70,10 +73,10 @@ def _give(name: str, text: str, buses: list[str], pairs: Given, given: dict[str,
         if option.name in given:
             problems.append(f"{spell(option)} and {given[option.name].spelling} are the same setting, given twice")
         else:
-            given[option.name] = Given(option, f"{pairs.spelling} {key}", spell, [text])
+            given[option.name] = GivenOption(option, f"{pairs.spelling} {key}", spell, [text])
     if not matches and buses:
         known = dict.fromkeys(option.name.removeprefix(f"{one}-") for one in chosen for option in bus_options(one))
-        problems.append(f"{pairs.spelling} got {key!r}, which {one_of(tuple(chosen))} does not take; it takes {', '.join(known)}")
+        problems.append(f"{pairs.spelling}: {key!r} is not an option of {one_of(tuple(chosen))}; expected {one_of(tuple(known))}")
 
 
 def _spell(spelling: str, bus: str, option: Option) -> str:

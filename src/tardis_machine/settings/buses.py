@@ -30,7 +30,7 @@ or names with `|` between them of which one is enough.
 
 
 ENTRY_POINTS = "tardis_machine.event_buses"
-"""Where installed packages announce buses of their own: a name, and a module of the same kind."""
+"""The entry points of buses in other packages: each a name, and a module of the same kind."""
 
 
 def foreign_buses() -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def foreign_buses() -> tuple[str, ...]:
 
 
 def bus_module(bus: str) -> ModuleType:
-    """The module of a bus, imported; SettingsError where an installed package's is none."""
+    """The module of a bus, imported; SettingsError where that of an installed package is not a bus."""
     if bus in BUS_MODULES:
         return import_module(BUS_MODULES[bus])
     from importlib.metadata import entry_points
@@ -51,12 +51,12 @@ def bus_module(bus: str) -> ModuleType:
         module: ModuleType = found.load()
     except Exception as error:  # whatever a stranger's module does when it is imported
         raise SettingsError([f"the bus {bus} can't be loaded from {found.value}: {type(error).__name__}: {error}"]) from error
-    lacks = [name for name in ("OPTIONS", "REQUIRED", "create_bus", "create_routing") if not hasattr(module, name)]
-    if lacks:
-        raise SettingsError([f"the bus {bus} can't be used, as {found.value} has no {', '.join(lacks)}"])
+    missing = [name for name in ("OPTIONS", "REQUIRED", "create_bus", "create_routing") if not hasattr(module, name)]
+    if missing:
+        raise SettingsError([f"the bus {bus} can't be used: {found.value} has no {', '.join(missing)}"])
     strays = [option.name for option in module.OPTIONS if not option.name.startswith(f"{bus}-")]
     if strays:
-        raise SettingsError([f"the bus {bus} can't be used, as its options do not begin with {bus}-: {', '.join(strays)}"])
+        raise SettingsError([f"the bus {bus} can't be used: its options must begin with {bus}-, unlike {', '.join(strays)}"])
     return module
 
 

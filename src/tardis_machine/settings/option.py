@@ -26,7 +26,7 @@ class Option:
     group: str
     """In lower case: the heading it stands under in `--help` and the docs, and a TOML table (`[server] port`)."""
     parse: Callable[[str], Any] = str
-    """Text to value; raises ValueError, whose message says what it takes: 'takes a whole number from 1 to 9'."""
+    """Text to value; raises ValueError, whose message says what it expects: 'expected a whole number from 1 to 9'."""
     default: Any = None
     """A value, or a function of the environment that finds it when settings are resolved."""
     default_text: str | None = None
@@ -103,16 +103,16 @@ class Option:
         return f"[{name}]" if self.bare else name
 
     def read(self, text: str) -> Any:
-        """The value of a text; raises ValueError that says what the option takes."""
+        """The value of a text; raises ValueError that says what the option expects."""
         if self.choices is not None:
             if text not in self.choices:
-                raise ValueError(f"takes {one_of(self.choices)}")
+                raise ValueError(f"expected {self.takes}")
             return text
         return self.parse(text)
 
     @property
     def takes(self) -> str:
-        """What messages say after 'takes'."""
+        """What messages say after 'expected'."""
         return one_of(self.choices) if self.choices else getattr(self.parse, "takes", "text")
 
     def text_of(self, value: object) -> str:

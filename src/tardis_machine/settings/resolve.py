@@ -13,9 +13,11 @@ from ..errors import SettingsError
 from .bus_option import expand_bus_options
 from .buses import bus_options, required_options
 from .catalogue import Catalogue
-from .commands import COMMANDS, CONFIG_OPTION
+from .commands import COMMANDS
 from .option import Option, mask, one_of, secrets_in
-from .sources import Given, Source, read_argv, read_environ, read_keywords, read_toml
+from .options.general import CONFIG_OPTION
+from .sources import GivenOption, SettingsSource, read_argv, read_environ, read_keywords, read_toml
+from .values import Refused
 
 __all__ = ["Settings", "from_keywords", "resolve"]
 
@@ -64,7 +66,7 @@ class Settings(Mapping[str, Any]):
         """The options of a bus that is on, without its prefix, the common ones under the same names for every bus."""
         if bus not in self.buses:
             needed = " and ".join(one_of(tuple(option.flag for option in options)) for options in required_options(bus))
-            raise SettingsError([f"the {bus} bus is off, and needs {needed}"])
+            raise SettingsError([f"the {bus} bus is off; it needs {needed}"])
         return {
             option.key or option.name.removeprefix(f"{bus}-").replace("-", "_"): self[option.attribute]
             for option in bus_options(bus)
@@ -88,7 +90,7 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str] | None = None, *, co
     environ = os.environ if environ is None else environ
     catalogue = Catalogue(COMMANDS[command])
     problems: list[str] = []
-    from_argv, from_environ, from_file = (Source(catalogue, problems) for _ in range(3))
+    from_argv, from_environ, from_file = (SettingsSource(catalogue, problems) for _ in range(3))
     read_argv(argv, from_argv)
     read_environ(environ, from_environ)
     config = from_argv.given.get(CONFIG_OPTION.name) or from_environ.given.get(CONFIG_OPTION.name)
@@ -103,13 +105,13 @@ def from_keywords(keywords: Mapping[str, Any], environ: Mapping[str, str] | None
     """The settings of the server from keyword arguments; the environment serves only to find default folders."""
     environ = os.environ if environ is None else environ
     catalogue = Catalogue(COMMANDS["serve"])
-    source = Source(catalogue, [])
+    source = SettingsSource(catalogue, [])
     read_keywords(keywords, source)
     expand_bus_options(source.given, catalogue, source.problems)
     return _settle(source.given, catalogue, environ, source.problems)
 
 
-def _settle(given: Mapping[str, Given], catalogue: Catalogue, environ: Mapping[str, str], problems: list[str]) -> Settings:
+def _settle(given: Mapping[str, GivenOption], catalogue: Catalogue, environ: Mapping[str, str], problems: list[str]) -> Settings:
     buses = [bus for bus in catalogue.loaded_buses if _is_on(bus, given, catalogue, problems)]
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -119,7 +121,7 @@ def _settle(given: Mapping[str, Given], catalogue: Catalogue, environ: Mapping[s
             values[option.attribute] = _read(found, problems)
             sources[option.attribute] = found.spelling
         elif option.required:
-            problems.append(f"{option.flag} is not given, and takes {option.takes}")
+            problems.append(f"{option.flag} is required: {option.takes}")
         else:
             values[option.attribute] = option.resolve_default(environ)
             sources[option.attribute] = "default"
@@ -128,7 +130,7 @@ def _settle(given: Mapping[str, Given], catalogue: Catalogue, environ: Mapping[s
     return Settings(values, sources, catalogue.options, buses)
 
 
-def _is_on(bus: str, given: Mapping[str, Given], catalogue: Catalogue, problems: list[str]) -> bool:
+def _is_on(bus: str, given: Mapping[str, GivenOption], catalogue: Catalogue, problems: list[str]) -> bool:
     """Whether all that a bus needs is given; some of it, or other options of the bus alone, is a problem."""
     options_of_bus = bus_options(bus)
     mine = [found for found in given.values() if found.option in options_of_bus]
@@ -139,17 +141,17 @@ def _is_on(bus: str, given: Mapping[str, Given], catalogue: Catalogue, problems:
     missing = [options for options in required if not any(option.name in meant for option in options)]
     if missing and not mine:
         names = " and ".join(one_of(tuple(option.name.removeprefix(f"{bus}-") for option in options)) for options in missing)
-        problems.append(f"the {bus} bus is named, and off without its {names}")
+        problems.append(f"the {bus} bus needs its {names}")
     elif missing:
         known = {option.name for options in required for option in options}
         witness = next((found for found in mine if found.option.name in known), mine[0])
         names = " and ".join(one_of(tuple(witness.spell(option) for option in options)) for options in missing)
-        verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
-        problems.append(f"{names} {verb} not given, though {witness.spelling} is, and the {bus} bus is off without {them}")
+        verb = "is" if len(missing) == 1 else "are"
+        problems.append(f"{names} {verb} required when {witness.spelling} is given")
     return not missing
 
 
-def _read(given: Given, problems: list[str]) -> Any:
+def _read(given: GivenOption, problems: list[str]) -> Any:
     """The value, or a problem and None."""
     option = given.option
     values: list[Any] = []
@@ -157,21 +159,23 @@ def _read(given: Given, problems: list[str]) -> Any:
         try:
             text = value if isinstance(value, str) else option.text_of(value)
         except TypeError as error:
-            problems.append(f"{given.spelling} got {error}, but takes {option.takes}")
+            problems.append(f"{given.spelling}: expected {option.takes}, got {error}")
             continue
         try:
             values.append(option.read(text))
         except ValueError as error:
-            problems.append(f"{given.spelling} got {_describe(option, text, error)}")
+            problems.append(f"{given.spelling}: {_describe(option, text, error)}")
     if len(values) > 1:
         return {name: item for value in values for name, item in value.items()}
     return values[0] if values else None
 
 
 def _describe(option: Option, text: str, error: ValueError) -> str:
-    """What an option got, and what it takes."""
+    """What is wrong with a value, and the value where it may be shown."""
+    if option.secret:
+        message = mask(str(error).replace(text, "***") if text else str(error))
+        return f"{message} (the value is not shown)"
     shown = option.show_text(text)
     shown = shown if len(shown) <= _SHOWN_LENGTH else f"{shown[:_SHOWN_LENGTH]}…"
-    got = "a value that is not shown" if option.secret else repr(shown)
-    message = mask(str(error).replace(text, "***") if option.secret and text else str(error))
-    return f"{got}, but {message}" if message.startswith("takes ") else f"{got}: {message}"
+    message = mask(str(error))
+    return f"{message} (got {shown!r})" if isinstance(error, Refused) else f"{message}, got {shown!r}"

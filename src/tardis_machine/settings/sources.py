@@ -13,17 +13,18 @@ from typing import Any
 from ..errors import SettingsError
 from .buses import BUS_MODULES, bus_of, foreign_buses
 from .catalogue import Catalogue
-from .commands import COMMANDS, CONFIG_OPTION, all_options
+from .commands import COMMANDS, all_options
 from .option import Option, one_of
+from .options.general import CONFIG_OPTION
 
-__all__ = ["Given", "Source", "read_argv", "read_environ", "read_keywords", "read_toml"]
+__all__ = ["GivenOption", "SettingsSource", "read_argv", "read_environ", "read_keywords", "read_toml"]
 
 Spell = Callable[[Option], str]
 """How a user writes an option in one place."""
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenOption:
     """One option in one source."""
 
     option: Option
@@ -36,18 +37,18 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Source:
+class SettingsSource:
     """What one source gives, and what is wrong with it."""
 
     catalogue: Catalogue
     problems: list[str]
-    given: dict[str, Given] = field(default_factory=dict)
+    given: dict[str, GivenOption] = field(default_factory=dict)
     """By the option's name."""
 
     def give(self, option: Option, spelling: str, spell: Spell, value: object) -> None:
         """Takes an option; a second time it replaces the first, or adds to it where it may be repeated."""
         before = self.given[option.name].values if option.repeated and option.name in self.given else []
-        self.given[option.name] = Given(option, spelling, spell, [*before, value])
+        self.given[option.name] = GivenOption(option, spelling, spell, [*before, value])
 
     def give_once(self, option: Option, spelling: str, spell: Spell, value: object) -> None:
         """Takes an option that can't be given twice."""
@@ -73,7 +74,7 @@ def _as_keyword(option: Option) -> str:
     return option.attribute
 
 
-def read_argv(argv: Sequence[str], source: Source) -> None:
+def read_argv(argv: Sequence[str], source: SettingsSource) -> None:
     """Flags and arguments: `--name value`, `--name=value`, `--switch`, `--no-switch`, `--switch=false`."""
     arguments = [option for option in source.catalogue.command.options if option.positional]
     words = list(argv)
@@ -93,7 +94,7 @@ def read_argv(argv: Sequence[str], source: Source) -> None:
             if not equals and words and not words[0].startswith("-"):
                 words.pop(0)  # its value, which may be a secret: not to be reported as a stray argument
         elif is_negated and equals:
-            source.problems.append(f"{flag} got a value, but takes none")
+            source.problems.append(f"{flag} takes no value")
         elif option.is_switch and not equals:
             follows = words.pop(0) if not is_negated and words and words[0] in ("true", "false") else "true"
             source.give(option, flag, _as_flag, "false" if is_negated else follows)
@@ -104,7 +105,7 @@ def read_argv(argv: Sequence[str], source: Source) -> None:
         elif option.bare:
             source.give(option, flag, _as_flag, option.bare)
         else:
-            source.problems.append(f"{flag} got no value, but takes {option.takes}")
+            source.problems.append(f"{flag} needs a value: {option.takes}")
 
 
 def _find_flag(flag: str, catalogue: Catalogue) -> tuple[Option | None, bool]:
@@ -126,21 +127,21 @@ def _unknown_flag(flag: str, catalogue: Catalogue) -> str:
             for command in COMMANDS.values()
             if any(name in option.names for option in command.options) or (command.takes_buses and bus_of(name) is not None)
         ]
-        return f"{message} but of {one_of(tuple(takers))}"
+        return f"{message}; it belongs to {one_of(tuple(takers))}"
     return message + catalogue.suggest(name, _as_flag)
 
 
-def _read_argument(word: str, arguments: list[Option], source: Source) -> None:
+def _read_argument(word: str, arguments: list[Option], source: SettingsSource) -> None:
     if arguments:
         option = arguments.pop(0)
         source.give(option, option.flag, _as_flag, word)
     elif any(word == name.partition(" ")[0] for name in COMMANDS):
-        source.problems.append(f"{word!r} is a command, and a command comes before its options")
+        source.problems.append(f"the command {word!r} must come before all options")
     else:
-        source.problems.append(f"{word!r} is an argument too many for '{source.catalogue.command.name}'")
+        source.problems.append(f"'{source.catalogue.command.name}' takes no argument {word!r}")
 
 
-def read_environ(environ: Mapping[str, str], source: Source) -> None:
+def read_environ(environ: Mapping[str, str], source: SettingsSource) -> None:
     """`TM_…` variables, then those that an option has beside its own. An empty variable is not given."""
     catalogue = source.catalogue
     for variable, value in sorted(environ.items()):
@@ -152,14 +153,14 @@ def read_environ(environ: Mapping[str, str], source: Source) -> None:
             if not catalogue.is_for_others(name):
                 source.refuse(variable, name, _as_variable)
         elif option.name not in source.given or name == option.name:
-            source.given[option.name] = Given(option, variable, _as_variable, [value])
+            source.given[option.name] = GivenOption(option, variable, _as_variable, [value])
     for option in catalogue.command.options:
         for variable in option.variables:
             if environ.get(variable) and option.name not in source.given:
                 source.give(option, variable, _as_variable, environ[variable])
 
 
-def read_toml(config: Given, source: Source) -> None:
+def read_toml(config: GivenOption, source: SettingsSource) -> None:
     """A file: `kafka-brokers = …` and `[kafka] brokers = …` say the same, `port = …` and `[server] port = …` too."""
     import tomllib
 
@@ -167,10 +168,10 @@ def read_toml(config: Given, source: Source) -> None:
     try:
         document = tomllib.loads(Path(file).expanduser().read_text(encoding="utf-8"))
     except OSError as error:
-        source.problems.append(f"{config.spelling} got {file!r}, which can't be read: {error.strerror}")
+        source.problems.append(f"{config.spelling}: can't read {file!r}: {error.strerror}")
         return
     except ValueError as error:
-        source.problems.append(f"{config.spelling} got {file!r}, which is not TOML: {error}")
+        source.problems.append(f"{config.spelling}: {file!r} is not valid TOML: {error}")
         return
     for key, value in document.items():
         option = source.catalogue.find(key.replace("_", "-"))
@@ -181,7 +182,7 @@ def read_toml(config: Given, source: Source) -> None:
             _read_toml_key(file, "", key, value, source)
 
 
-def _read_toml_key(file: str, table: str, key: str, value: object, source: Source) -> None:
+def _read_toml_key(file: str, table: str, key: str, value: object, source: SettingsSource) -> None:
     def spell(option: Option) -> str:
         return f"{_dotted(option) if table else option.name} in {file}"
 
@@ -195,7 +196,7 @@ def _read_toml_key(file: str, table: str, key: str, value: object, source: Sourc
         option = option if option is not None and option.table == prefix else None
     tables = {(known.table, known_name) for known in all_options() for known_name in known.names}
     if option is CONFIG_OPTION:
-        source.problems.append(f"{spelling} is not read: a file can't name another")
+        source.problems.append(f"{spelling}: a configuration file can't name another one")
     elif option is not None and not option.positional:
         source.give_once(option, spelling, spell, value)
     elif not catalogue.is_for_others(full_name) and (prefix, name) not in tables:
@@ -208,7 +209,7 @@ def _dotted(option: Option) -> str:
     return f"{option.table}.{option.name.removeprefix(f'{option.table}-')}"
 
 
-def read_keywords(keywords: Mapping[str, Any], source: Source) -> None:
+def read_keywords(keywords: Mapping[str, Any], source: SettingsSource) -> None:
     """`api_key=…`, `kafka={"brokers": […]}`, `event_bus={"provider": "kafka", …}` or a list of such. None is not given."""
     for key, value in keywords.items():
         if value is None:
@@ -223,12 +224,12 @@ def read_keywords(keywords: Mapping[str, Any], source: Source) -> None:
             _read_keyword(key, value, source)
 
 
-def _read_keyword(key: str, value: object, source: Source) -> None:
+def _read_keyword(key: str, value: object, source: SettingsSource) -> None:
     from difflib import get_close_matches
 
     option = source.catalogue.find(key.rstrip("_").replace("_", "-"))
     if option is CONFIG_OPTION:
-        source.problems.append(f"{key} is not read: settings given in Python come from no file")
+        source.problems.append(f"{key}: settings given in Python can't come from a file as well")
     elif option is not None:
         source.give_once(option, key, _as_keyword, value)
     elif groups := get_close_matches(key, [*BUS_MODULES, "event_bus"], 1):
@@ -237,14 +238,14 @@ def _read_keyword(key: str, value: object, source: Source) -> None:
         source.refuse(key, key, _as_keyword)
 
 
-def _read_provider(label: str, entry: object, source: Source) -> None:
+def _read_provider(label: str, entry: object, source: SettingsSource) -> None:
     buses = (*BUS_MODULES, *foreign_buses())
     if not isinstance(entry, Mapping):
-        got = f"a {type(entry).__name__}"
-        source.problems.append(f"{label} got {got}, but takes a mapping with provider and the options of that bus")
+        expected = "expected a mapping with provider and the options of that bus"
+        source.problems.append(f"{label}: {expected}, got a {type(entry).__name__}")
     elif (provider := entry.get("provider")) not in buses:
-        got = "is not given" if provider is None else f"got {provider!r}"
-        source.problems.append(f"{label}.provider {got}, but takes {one_of(buses)}")
+        got = "nothing" if provider is None else repr(provider)
+        source.problems.append(f"{label}.provider: expected {one_of(buses)}, got {got}")
     else:
         try:
             source.catalogue.name_bus(provider)
@@ -254,9 +255,9 @@ def _read_provider(label: str, entry: object, source: Source) -> None:
         _read_bus(provider, label, {key: value for key, value in entry.items() if key != "provider"}, source)
 
 
-def _read_bus(bus: str, label: str, options: object, source: Source) -> None:
+def _read_bus(bus: str, label: str, options: object, source: SettingsSource) -> None:
     if not isinstance(options, Mapping):
-        source.problems.append(f"{label} got a {type(options).__name__}, but takes a mapping of the options of {bus}")
+        source.problems.append(f"{label}: expected a mapping of the options of {bus}, got a {type(options).__name__}")
         return
 
     def spell(option: Option) -> str:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Refused(ValueError):
-    """Says by itself what is wrong with a value, more exactly than what its parser takes."""
+    """Says what is wrong with a value, more exactly than what its parser expects."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ValueParser(Generic[T]):
 
     reader: Callable[[str], T]
     takes: str
-    """What messages say after 'takes'."""
+    """What messages say after 'expected'."""
     metavar: str
     writer: Callable[[T], str] | None = None
     """A value as a user would write it; the reverse of `reader`."""
@@ -56,10 +56,10 @@ class ValueParser(Generic[T]):
         except Refused:
             raise
         except ValueError:
-            raise ValueError(f"takes {self.takes}") from None
+            raise ValueError(f"expected {self.takes}") from None
 
 
-def text(takes: str = "a line of text that is not empty", metavar: str = "TEXT", *, lines: bool = False) -> ValueParser[str]:
+def text(takes: str = "a line of text, not empty", metavar: str = "TEXT", *, lines: bool = False) -> ValueParser[str]:
     """One line of text, or with `lines` any number of them."""
 
     def read(given: str) -> str:
@@ -193,16 +193,16 @@ def url(*schemes: str) -> ValueParser[str]:
 
 
 def urls(*schemes: str) -> ValueParser[tuple[str, ...]]:
-    """URLs with commas between them."""
+    """URLs, separated by commas."""
     one = url(*schemes)
-    return _list_of(one, f"URLs with commas between them, each {one.takes.removeprefix('a URL that ')}", "URL,…")
+    return _list_of(one, f"URLs separated by commas, each of which {one.takes.removeprefix('a URL that ')}", "URL,…")
 
 
 _HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?", re.IGNORECASE | re.ASCII)
 
 
 def hosts(default_port: int) -> ValueParser[tuple[str, ...]]:
-    """`host:port` with commas between them; a port left out is the default one."""
+    """`host:port`, separated by commas; a port left out is the default one."""
 
     def read_host(given: str) -> str:
         found = _HOST.fullmatch(given)
@@ -211,11 +211,11 @@ def hosts(default_port: int) -> ValueParser[tuple[str, ...]]:
             raise ValueError
         return f"{found['host']}:{port}"
 
-    return _list_of(read_host, f"host:port with commas between them (a port left out is {default_port})", "HOST:PORT,…")
+    return _list_of(read_host, f"host:port, separated by commas (the port is {default_port} if left out)", "HOST:PORT,…")
 
 
 def items(item: Callable[[str], T], *, takes: str, metavar: str = "NAME,…") -> ValueParser[tuple[T, ...]]:
-    """A list with commas between items, none of them empty; an item that holds a comma is quoted."""
+    """Items separated by commas, none of them empty; an item that holds a comma is quoted."""
     return _list_of(item, takes, metavar)
 
 
@@ -240,11 +240,11 @@ def pairs(
         for raw_name, raw_value in _split_pairs(given, separator):
             key = name(raw_name)
             if key in found:
-                raise Refused(f"{key!r} is there twice")
+                raise Refused(f"{key!r} is given twice")
             found[key] = value(raw_value)
         return found
 
-    what = takes or f"name{separator}value with commas between them, a value that holds a comma in quotes"
+    what = takes or f"name{separator}value pairs separated by commas (quote a value that holds a comma)"
     return ValueParser(read, what, f"NAME{separator}VALUE,…", many=True, separator=separator)
 
 

@@ -61,5 +61,5 @@ class FileUnderTest(BusUnderTest):
         taken.write_text("")
         return [
             Misconfiguration({"dir": taken}, "--file-dir takes a folder, and .*taken is none"),
-            Misconfiguration({"max-bytes": "10"}, "takes a size of 1024 bytes or more"),
+            Misconfiguration({"max-bytes": "10"}, "expected a size of 1024 bytes or more"),
         ]

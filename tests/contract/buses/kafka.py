@@ -121,11 +121,11 @@ class KafkaUnderTest(BusUnderTest):
         return [
             Misconfiguration({"topic": "nowhere"}, "has no topic nowhere, and --kafka-create-topics is off"),
             Misconfiguration({"topic-routing": "trade:no-trades"}, "has no topic no-trades"),
-            Misconfiguration({"topic": "a topic"}, "takes a topic's name"),
+            Misconfiguration({"topic": "a topic"}, "expected a topic's name"),
             Misconfiguration({"topic-routing": "trade:a/b"}, "--kafka-topic-routing got the topic 'a/b'"),
             Misconfiguration({"headers": "none", "static-headers": "desk:delta"}, "--kafka-static-headers is given, though"),
             Misconfiguration({"create-topics": True}, "--kafka-topic-partitions is not given"),
-            Misconfiguration({"acks": "0"}, "takes all or 1"),
+            Misconfiguration({"acks": "0"}, "expected all or 1"),
             Misconfiguration({"acks": "1", "idempotence": True}, "--kafka-idempotence needs --kafka-acks all"),
             Misconfiguration({"sasl-mechanism": "plain", "sasl-username": "u"}, "--kafka-sasl-password is not given"),
             Misconfiguration({"ssl-ca": self.folder / "ca.pem"}, "--kafka-ssl-ca got .*, which is no file"),

@@ -78,7 +78,7 @@ class RedisUnderTest(BusUnderTest):
             Misconfiguration({"stream-routing": "trade:text"}, "'text' did not take events"),
             Misconfiguration({"stream-template": "{{symbl}}"}, r"\{\{symbl\}\}"),
             Misconfiguration({"static-headers": "key:x"}, "--redis-static-headers has 'key'"),
-            Misconfiguration({"host": "localhost:6379"}, "takes a host name; its port is --redis-port"),
+            Misconfiguration({"host": "localhost:6379"}, "expected a host name; its port is --redis-port"),
             Misconfiguration({"url": "redis://127.0.0.1"}, "--redis-url and --redis-host are given"),
             Misconfiguration({"sentinel-master": "main"}, "--redis-sentinels and --redis-sentinel-master"),
             Misconfiguration({"tls-ca": self.folder}, "--redis-tls-ca is given, though --redis-tls is not"),

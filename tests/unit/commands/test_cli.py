@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -20,12 +21,12 @@ from tardis_machine.commands import cli
 from tardis_machine.errors import LakeError, MissingExtraError
 from tardis_machine.settings import Settings
 from tardis_machine.settings.commands import COMMANDS
+from tardis_machine.settings.option import one_of
 
 PROGRAM = [sys.executable, "-m", "tardis_machine"]
-LAKE_COMMANDS = " or ".join(name.partition(" ")[2] for name in COMMANDS if name.startswith("lake "))
+LAKE_COMMANDS = one_of(tuple(name.partition(" ")[2] for name in COMMANDS if name.startswith("lake ")))
 TWO_PROBLEMS = (
-    "error: --host got '', but takes a line of text that is not empty\n"
-    "error: --port got 'x', but takes a whole number from 0 to 65534\n"
+    "error: --host: expected a line of text, not empty, got ''\nerror: --port: expected a whole number from 0 to 65534, got 'x'\n"
 )
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TM_") and name != "PORT"}
 
@@ -78,11 +79,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("argv", "message"),
     [
         (["servee"], "error: 'servee' is not a command: did you mean 'serve'?\n"),
-        (["nonsense"], f"error: 'nonsense' is not a command: it takes {', '.join(COMMANDS)}\n"),
-        (["lake"], f"error: 'lake' takes a command: {LAKE_COMMANDS}\n"),
+        (["nonsense"], f"error: 'nonsense' is not a command: expected {one_of(tuple(COMMANDS))}\n"),
+        (["lake"], f"error: 'lake' needs a command: {LAKE_COMMANDS}\n"),
         (["lake", "sqll"], "error: 'lake sqll' is not a command: did you mean 'lake sql'?\n"),
-        (["lake", "sql"], "error: QUERY is not given, and takes a query\n"),
-        (["nonsense", "--help"], f"error: 'nonsense' is not a command: it takes {', '.join(COMMANDS)}\n"),
+        (["lake", "sql"], "error: QUERY is required: a query\n"),
+        (["nonsense", "--help"], f"error: 'nonsense' is not a command: expected {one_of(tuple(COMMANDS))}\n"),
         (["--port", "x", "--host="], TWO_PROBLEMS),
     ],
 )
@@ -152,7 +153,7 @@ def test_help_shows_defaults(capsys: pytest.CaptureFixture[str], monkeypatch: py
     monkeypatch.setenv("TM_API_KEY", "a-secret")
     cli.main(["--help"])
     shown = capsys.readouterr().out
-    assert re.search(r"--port PORT +Port of HTTP; [^(]*\(default\s+8000\)\n", shown)
+    assert re.search(r"--port PORT +Port for HTTP and WebSocket; [^(]*\(default\s+8000\)\n", shown)
     assert "File bus (on with --file-dir)" in shown
     assert "a-secret" not in shown
 
@@ -227,6 +228,5 @@ def test_every_command_is_named_once_and_points_somewhere() -> None:
     for name, command in COMMANDS.items():
         assert name == command.name
         module, colon, function = command.target.partition(":")
-        assert module.startswith("tardis_machine.")
         assert colon
-        assert function.isidentifier()
+        assert callable(getattr(import_module(f"tardis_machine.commands.{module}"), function))

@@ -106,4 +106,4 @@ def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> No
         assert cli.main(["completion", shell]) == 0
         assert capsys.readouterr().out == script()
     assert cli.main(["completion", "tcsh"]) == 2
-    assert capsys.readouterr().err == "error: SHELL got 'tcsh', but takes bash, zsh or fish\n"
+    assert capsys.readouterr().err == "error: SHELL: expected bash, zsh or fish, got 'tcsh'\n"

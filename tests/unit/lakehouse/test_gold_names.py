@@ -6,7 +6,7 @@ import pytest
 
 from tardis_machine.errors import OptionsError
 from tardis_machine.lakehouse.gold import parse_products
-from tardis_machine.lakehouse.options import DEFAULT_GOLD
+from tardis_machine.settings.options.lake import DEFAULT_GOLD
 
 
 def test_products_of_any_interval_and_depth() -> None:

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tardis_machine.commands.config import docs_text, report_text
 from tardis_machine.errors import SettingsError
 from tardis_machine.eventbus.options import PLACEHOLDERS, common_bus_options
 from tardis_machine.settings import Option, Settings, from_keywords, hosts, integer, pairs, resolve, switch, text, url
 from tardis_machine.settings.buses import BUS_MODULES, bus_options, required_options
 from tardis_machine.settings.commands import COMMANDS, all_options
 from tardis_machine.settings.option import one_of
-from tardis_machine.settings.report import docs_text, report_text
 
 DURATION = "a duration, such as 5s, 500ms or 1m (a bare number is seconds)"
-HOSTS = "host:port with commas between them (a port left out is 9092)"
+HOSTS = "host:port, separated by commas (the port is 9092 if left out)"
 DOCS = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 
@@ -107,7 +107,7 @@ def test_port_is_honoured_after_tm_port() -> None:
     assert resolve([], {"PORT": "81"}).port == 81
     assert resolve([], {"PORT": "81"}).source("port") == "PORT"
     assert resolve([], {"PORT": "81", "TM_PORT": "82"}).port == 82
-    assert problems_of(environ={"PORT": "x"}) == ["PORT got 'x', but takes a whole number from 0 to 65534"]
+    assert problems_of(environ={"PORT": "x"}) == ["PORT: expected a whole number from 0 to 65534, got 'x'"]
 
 
 def test_an_empty_variable_is_not_given() -> None:
@@ -183,11 +183,9 @@ def test_the_file_may_be_named_by_a_variable(tmp_path: Path) -> None:
 
 def test_a_file_that_can_not_be_used_is_a_problem(tmp_path: Path) -> None:
     missing = tmp_path / "no.toml"
-    assert problems_of("--config", str(missing)) == [
-        f"--config got {str(missing)!r}, which can't be read: No such file or directory"
-    ]
-    assert problems_in("port = ", tmp_path) == ["--config got 'conf.toml', which is not TOML: Invalid value (at end of document)"]
-    assert problems_in('config = "x"', tmp_path) == ["config in conf.toml is not read: a file can't name another"]
+    assert problems_of("--config", str(missing)) == [f"--config: can't read {str(missing)!r}: No such file or directory"]
+    assert problems_in("port = ", tmp_path) == ["--config: 'conf.toml' is not valid TOML: Invalid value (at end of document)"]
+    assert problems_in('config = "x"', tmp_path) == ["config in conf.toml: a configuration file can't name another one"]
     assert problems_in("port = 1\n[server]\nport = 2", tmp_path) == [
         "server.port in conf.toml and port in conf.toml are the same setting, given twice"
     ]
@@ -204,29 +202,29 @@ def test_all_problems_come_together_each_as_the_user_wrote_it(tmp_path: Path) ->
         "kafka.broker in conf.toml is not a setting: did you mean kafka.brokers in conf.toml?",
         "server.hosst in conf.toml is not a setting: did you mean server.host in conf.toml?",
         "server.debug in conf.toml is not a setting: did you mean general.debug in conf.toml?",
-        "--port got 'http', but takes a whole number from 0 to 65534",
-        "workers in conf.toml got '-1', but takes a whole number from 0 to 1024",
-        f"server.shutdown-timeout in conf.toml got a list, but takes {DURATION}",
-        "TM_SPOOL_MAX_BYTES got '4 potatoes', but takes a size above 0, such as 67108864, 64MiB or 4GiB",
-        "--spool-mode got 'never', but takes overflow or always",
+        "--port: expected a whole number from 0 to 65534, got 'http'",
+        "workers in conf.toml: expected a whole number from 0 to 1024, got '-1'",
+        f"server.shutdown-timeout in conf.toml: expected {DURATION}, got a list",
+        "TM_SPOOL_MAX_BYTES: expected a size above 0, such as 67108864, 64MiB or 4GiB, got '4 potatoes'",
+        "--spool-mode: expected overflow or always, got 'never'",
     ]
 
 
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (["--port"], "--port got no value, but takes a whole number from 0 to 65534"),
-        (["--port", "--debug"], "--port got no value, but takes a whole number from 0 to 65534"),
-        (["--port", "-1"], "--port got '-1', but takes a whole number from 0 to 65534"),
-        (["--no-debug=true"], "--no-debug got a value, but takes none"),
-        (["--debug=perhaps"], "--debug got 'perhaps', but takes true or false"),
+        (["--port"], "--port needs a value: a whole number from 0 to 65534"),
+        (["--port", "--debug"], "--port needs a value: a whole number from 0 to 65534"),
+        (["--port", "-1"], "--port: expected a whole number from 0 to 65534, got '-1'"),
+        (["--no-debug=true"], "--no-debug takes no value"),
+        (["--debug=perhaps"], "--debug: expected true or false, got 'perhaps'"),
         (["--no-port"], "--no-port is not an option of 'serve': did you mean --port?"),
         (["-p", "1"], "-p is not an option of 'serve'"),
         (["--apiKey", "x"], "--apiKey is not an option of 'serve': did you mean --api-key?"),
-        (["--trigger", "1s"], "--trigger is not an option of 'serve' but of 'lake ingest'"),
-        (["extra"], "'extra' is an argument too many for 'serve'"),
-        (["--debug", "lake", "sql"], "'lake' is a command, and a command comes before its options"),
-        (["--", "--port"], "'--port' is an argument too many for 'serve'"),
+        (["--trigger", "1s"], "--trigger is not an option of 'serve'; it belongs to 'lake ingest'"),
+        (["extra"], "'serve' takes no argument 'extra'"),
+        (["--debug", "lake", "sql"], "the command 'lake' must come before all options"),
+        (["--", "--port"], "'serve' takes no argument '--port'"),
     ],
 )
 def test_what_is_wrong_on_the_command_line(argv: list[str], problem: str) -> None:
@@ -237,12 +235,12 @@ def test_arguments_without_a_flag() -> None:
     assert resolve(["select\n1", "--format", "csv"], {}, command="lake sql").query == "select\n1"
     assert resolve(["--", "--select"], {}, command="lake sql").query == "--select"
     assert resolve([], {"TM_QUERY": ""}, command="exchanges").format == "table"
-    assert problems_of(command="lake sql") == ["QUERY is not given, and takes a query"]
-    assert problems_of("a", "b", command="lake sql") == ["'b' is an argument too many for 'lake sql'"]
+    assert problems_of(command="lake sql") == ["QUERY is required: a query"]
+    assert problems_of("a", "b", command="lake sql") == ["'lake sql' takes no argument 'b'"]
     assert problems_of("--query", "a", command="lake sql")[0].startswith("--query is not an option of 'lake sql'")
     takers = one_of(tuple(f"'{command.name}'" for command in COMMANDS.values() if command.takes_buses))
     assert problems_of("--kafka-topic", "t", "q", command="lake sql") == [
-        f"--kafka-topic is not an option of 'lake sql' but of {takers}"
+        f"--kafka-topic is not an option of 'lake sql'; it belongs to {takers}"
     ]
 
 
@@ -281,7 +279,7 @@ def test_a_secret_is_in_no_problem(argv: list[str], environ: dict[str, str]) -> 
 
 
 def test_a_secret_with_a_bad_value_says_what_it_takes() -> None:
-    assert problems_of("--api-key=") == ["--api-key got a value that is not shown, but takes a line of text that is not empty"]
+    assert problems_of("--api-key=") == ["--api-key: expected a line of text, not empty (the value is not shown)"]
 
 
 def test_secrets_are_shown_nowhere_and_listed_for_logs() -> None:
@@ -319,7 +317,7 @@ def test_a_bus_is_on_when_its_address_and_destination_are_given() -> None:
     assert kafka["key_template"] == "{{exchange}}|{{symbol}}|{{payloadCase}}"
     assert (kafka["queue_max_bytes"], kafka["overflow"], kafka["block_timeout"]) == (64 * 1024**2, "spool", 5.0)
     assert kafka["oversize"] == "dead-letter"
-    with pytest.raises(SettingsError, match="the redis bus is off, and needs --redis-url or --redis-host and --redis-stream"):
+    with pytest.raises(SettingsError, match="the redis bus is off; it needs --redis-url or --redis-host and --redis-stream"):
         found.for_bus("redis")
 
 
@@ -337,13 +335,13 @@ def test_common_options_have_the_same_names_for_every_bus() -> None:
     ("argv", "environ", "problem"),
     [
         (["--kafka-brokers", "a"], {},
-         "--kafka-topic is not given, though --kafka-brokers is, and the kafka bus is off without it"),
+         "--kafka-topic is required when --kafka-brokers is given"),
         ([], {"TM_KAFKA_TOPIC": "t"},
-         "TM_KAFKA_BROKERS is not given, though TM_KAFKA_TOPIC is, and the kafka bus is off without it"),
+         "TM_KAFKA_BROKERS is required when TM_KAFKA_TOPIC is given"),
         (["--kafka-ssl"], {},
-         "--kafka-brokers and --kafka-topic are not given, though --kafka-ssl is, and the kafka bus is off without them"),
+         "--kafka-brokers and --kafka-topic are required when --kafka-ssl is given"),
         (["--redis-stream", "s"], {},
-         "--redis-url or --redis-host is not given, though --redis-stream is, and the redis bus is off without it"),
+         "--redis-url or --redis-host is required when --redis-stream is given"),
     ],
 )  # fmt: skip
 def test_half_a_bus_is_a_problem(argv: list[str], environ: dict[str, str], problem: str) -> None:
@@ -353,21 +351,21 @@ def test_half_a_bus_is_a_problem(argv: list[str], environ: dict[str, str], probl
 @pytest.mark.parametrize(
     ("flag", "value", "problem"),
     [
-        ("--kafka-topic-routing", "trad:x", "got 'trad:x': 'trad' is no payload case; it takes one of trade, book_change, "),
-        ("--kafka-topic-routing", "trade:", "got 'trade:': a payload case is routed to an empty name"),
-        ("--kafka-include-payloads", "trade,quotes", "got 'trade,quotes': 'quotes' is no payload case; it takes one of trade, "),
-        ("--kafka-key-template", "{{foo}}", "got '{{foo}}': {{foo}} is no placeholder; it takes {{exchange}}, "),
+        ("--kafka-topic-routing", "trad:x", "'trad' is no payload case; it takes one of trade, book_change, "),
+        ("--kafka-topic-routing", "trade:", "a payload case is routed to an empty name"),
+        ("--kafka-include-payloads", "trade,quotes", "'quotes' is no payload case; it takes one of trade, "),
+        ("--kafka-key-template", "{{foo}}", "{{foo}} is no placeholder; it takes {{exchange}}, "),
         (
             "--kafka-static-headers",
             "payloadcase:x",
-            "got 'payloadcase:x': 'payloadcase' can't be set, as ",
+            "'payloadcase' can't be set, as ",
         ),
-        ("--kafka-overflow", "explode", "got 'explode', but takes spool, block or drop"),
+        ("--kafka-overflow", "explode", "expected spool, block or drop, got 'explode'"),
     ],
 )
 def test_common_options_are_checked_at_start(flag: str, value: str, problem: str) -> None:
     (found,) = problems_of("--kafka-brokers", "a", "--kafka-topic", "t", flag, value)
-    assert found.startswith(f"{flag} {problem}")
+    assert found.startswith(f"{flag}: {problem}")
 
 
 def test_an_option_that_is_misspelt_is_not_missing_too() -> None:
@@ -408,27 +406,27 @@ def test_keywords_do_not_read_the_environment() -> None:
     ("keywords", "problems"),
     [
         ({"prot": 1}, ["prot is not a setting: did you mean port?"]),
-        ({"port": True}, ["port got true, but takes a whole number from 0 to 65534"]),
-        ({"port": 8000.5}, ["port got '8000.5', but takes a whole number from 0 to 65534"]),
-        ({"host": object}, ["host got a type, but takes a line of text that is not empty"]),
+        ({"port": True}, ["port: expected a whole number from 0 to 65534, got true"]),
+        ({"port": 8000.5}, ["port: expected a whole number from 0 to 65534, got '8000.5'"]),
+        ({"host": object}, ["host: expected a line of text, not empty, got a type"]),
         ({"kafak": {}}, ["kafak is not a setting: did you mean kafka?"]),
-        ({"kafka": "a"}, ["kafka got a str, but takes a mapping of the options of kafka"]),
+        ({"kafka": "a"}, ["kafka: expected a mapping of the options of kafka, got a str"]),
         ({"kafka": {"brokers": {"a": 1}, "topic": ["t"]}},
-         [f"kafka.brokers got a mapping, but takes {HOSTS}",
-          "kafka.topic got a list, but takes a line of text that is not empty"]),
+         [f"kafka.brokers: expected {HOSTS}, got a mapping",
+          "kafka.topic: expected a line of text, not empty, got a list"]),
         ({"kafka": {"brokers": [["a"]], "topic": "t"}},
-         [f"kafka.brokers got a list inside another value, but takes {HOSTS}"]),
-        ({"kafka": {"brokers": "a"}}, ["kafka.topic is not given, though kafka.brokers is, and the kafka bus is off without it"]),
+         [f"kafka.brokers: expected {HOSTS}, got a list inside another value"]),
+        ({"kafka": {"brokers": "a"}}, ["kafka.topic is required when kafka.brokers is given"]),
         ({"kafka": {"broker": "a", "topic": "t"}}, ["kafka.broker is not a setting: did you mean kafka.brokers?"]),
-        ({"event_bus": {"topic": "t"}}, [f"event_bus.provider is not given, but takes {one_of(tuple(BUS_MODULES))}"]),
-        ({"event_bus": [{"provider": "kafak"}]}, [f"event_bus[0].provider got 'kafak', but takes {one_of(tuple(BUS_MODULES))}"]),
-        ({"event_bus": "kafka"}, ["event_bus got a str, but takes a mapping with provider and the options of that bus"]),
+        ({"event_bus": {"topic": "t"}}, [f"event_bus.provider: expected {one_of(tuple(BUS_MODULES))}, got nothing"]),
+        ({"event_bus": [{"provider": "kafak"}]}, [f"event_bus[0].provider: expected {one_of(tuple(BUS_MODULES))}, got 'kafak'"]),
+        ({"event_bus": "kafka"}, ["event_bus: expected a mapping with provider and the options of that bus, got a str"]),
         ({"event_bus": {"provider": "kafka", "topic": "t"}},
-         ["event_bus.brokers is not given, though event_bus.topic is, and the kafka bus is off without it"]),
+         ["event_bus.brokers is required when event_bus.topic is given"]),
         ({"kafka": {"brokers": "a", "topic": "t"}, "event_bus": {"provider": "kafka", "topic": "u"}},
          ["event_bus.topic and kafka.topic are the same setting, given twice"]),
-        ({"api_key": "a\nb"}, ["api_key got a value that is not shown, but takes a line of text that is not empty"]),
-        ({"config": "x"}, ["config is not read: settings given in Python come from no file"]),
+        ({"api_key": "a\nb"}, ["api_key: expected a line of text, not empty (the value is not shown)"]),
+        ({"config": "x"}, ["config: settings given in Python can't come from a file as well"]),
     ],
 )  # fmt: skip
 def test_problems_name_the_keyword(keywords: dict[str, Any], problems: list[str]) -> None:

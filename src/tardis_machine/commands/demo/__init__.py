@@ -1,4 +1,4 @@
 """The demo: a sample market of five exchanges -> the server -> a bus -> Spark -> gold, with counts at every stage.
 
-Invariant: it walks through the same doors as a user does, counts at each of them, and fails where the counts differ.
+Invariant: it uses what a user uses, counts events at every stage, and fails when the counts differ.
 """

@@ -1,6 +1,6 @@
-"""The machine with a client that asks it: what the client gets is counted, what the bus confirms is too.
+"""A server and a client that sends it one request: counts what the client receives and what the bus confirms.
 
-Invariant: the client is done when it has all that the machine will publish, so that both counts are of the same events.
+Invariant: the client ends when it has received all that the server publishes, so both counts are of the same events.
 """
 
 from __future__ import annotations
@@ -18,100 +18,102 @@ from ...errors import TardisMachineError
 from ...messages import parse_timestamp_us
 from ...server.app import TardisMachine
 from ...settings import Settings
-from .progress import Teller
-from .walk import FROM_US, Walk
+from .display import Display
+from .plan import FROM_US, DemoPlan
 
 if TYPE_CHECKING:
     from ...sample.live.separate_process import RemoteExchanges
 
-__all__ = ["ask"]
+__all__ = ["run_client"]
 
-# Longer than any pause of the market, shorter than a connection may be silent.
+# Longer than any pause of the market, shorter than the timeout of a silent connection.
 _SILENCE_S = 2.0
 _DRAIN_S = 900.0
-_LOOK_EVERY = 2_000
+_SHOW_EVERY = 2_000
 
 
-def ask(walk: Walk, settings: Settings, teller: Teller) -> dict[str, Counter[str]]:
+def run_client(plan: DemoPlan, settings: Settings, display: Display) -> dict[str, Counter[str]]:
     """Counts of what the client received, and of what the bus confirmed."""
-    with _upstream(walk, settings, teller) as (options, stop_market):
-        return asyncio.run(_serve_and_ask(walk, options, stop_market, teller))
+    with _upstream(plan, settings, display) as (options, stop_market):
+        return asyncio.run(_serve_and_request(plan, options, stop_market, display))
 
 
 @contextmanager
-def _upstream(walk: Walk, settings: Settings, teller: Teller) -> Iterator[tuple[dict[str, Any], Callable[[], None]]]:
+def _upstream(plan: DemoPlan, settings: Settings, display: Display) -> Iterator[tuple[dict[str, Any], Callable[[], None]]]:
     """Where data comes from, as options of the machine; and what stops it, where it would go on for ever."""
-    exchanges = [request["exchange"] for request in walk.requests]
-    if walk.live:
+    exchanges = [request["exchange"] for request in plan.requests]
+    if plan.live:
         from ...sample.live.separate_process import serve_exchanges_in_process
 
-        teller.say("exchanges", f"{', '.join(exchanges)}, simulated (seed {walk.seed}, activity {walk.activity:.0%})")
+        display.print_line("exchanges", f"{', '.join(exchanges)}, simulated (seed {plan.seed}, activity {plan.activity:.0%})")
         remote: RemoteExchanges
-        with serve_exchanges_in_process(exchanges, seed=walk.seed, activity=walk.activity) as remote:
+        with serve_exchanges_in_process(exchanges, seed=plan.seed, activity=plan.activity) as remote:
             yield {"exchange_urls": remote.urls}, remote.pause
         return
-    if walk.real:
-        teller.say("history", settings.api_url)
+    if plan.real:
+        display.print_line("history", settings.api_url)
         yield {"api_url": settings.api_url, "api_key": settings.api_key, "cache_dir": settings.cache_dir}, lambda: None
         return
     from ...sample.history_api import SampleHistoryApi
 
-    teller.say(
-        "history", f"a sample market (seed {walk.seed}, activity {walk.activity:.0%}) behind a stand-in of the history API"
+    display.print_line(
+        "history", f"a sample market (seed {plan.seed}, activity {plan.activity:.0%}) behind a stand-in of the history API"
     )
     # Sample history is not what the shared cache is for.
-    cache_dir = walk.folder / "cache" / f"{walk.seed}-{walk.activity:g}"
-    with SampleHistoryApi.serve_in_process(seed=walk.seed, activity=walk.activity) as url:
+    cache_dir = plan.folder / "cache" / f"{plan.seed}-{plan.activity:g}"
+    with SampleHistoryApi.serve_in_process(seed=plan.seed, activity=plan.activity) as url:
         yield {"api_url": url, "cache_dir": cache_dir}, lambda: None
 
 
-async def _serve_and_ask(
-    walk: Walk, options: dict[str, Any], stop_market: Callable[[], None], teller: Teller
+async def _serve_and_request(
+    plan: DemoPlan, options: dict[str, Any], stop_market: Callable[[], None], display: Display
 ) -> dict[str, Counter[str]]:
-    options = {"spool_dir": walk.folder / "spool", "shutdown_timeout": _DRAIN_S, walk.bus: walk.bus_options, **options}
+    options = {"spool_dir": plan.folder / "spool", "shutdown_timeout": _DRAIN_S, plan.bus: plan.bus_options, **options}
     machine = TardisMachine(**options)
     # The metrics are of the process, not of this machine.
-    before = _confirmed(walk.bus)
+    before = _confirmed(plan.bus)
     await machine.start(port=0)
     received: Counter[str] = Counter()
     began_at = time.monotonic()
     try:
-        messages = _listen(machine, walk, stop_market) if walk.live else _replay(machine, walk)
-        route = "ws-stream-normalized" if walk.live else "replay-normalized"
-        teller.say("server", f"http://127.0.0.1:{machine.port}/{route}: {walk.span} of {len(walk.requests)} exchanges, merged")
-        with teller.bar("client", walk.span_s) as advance:
+        messages = _stream(machine, plan, stop_market) if plan.live else _replay(machine, plan)
+        route = "ws-stream-normalized" if plan.live else "replay-normalized"
+        display.print_line(
+            "server", f"http://127.0.0.1:{machine.port}/{route}: {plan.span} of {len(plan.requests)} exchanges, merged"
+        )
+        with display.bar("client", plan.span_s) as advance:
             async for seconds, message in messages:
                 received[message["type"]] += 1
-                if received.total() % _LOOK_EVERY == 0:
+                if received.total() % _SHOW_EVERY == 0:
                     advance(seconds, f"{received.total():,} messages")
         took_s = time.monotonic() - began_at
-        teller.say("client", f"{received.total():,} messages in {took_s:.1f} s ({received.total() / took_s:,.0f}/s)")
+        display.print_line("client", f"{received.total():,} messages in {took_s:.1f} s ({received.total() / took_s:,.0f}/s)")
     finally:
-        receipts = await _drain(machine, walk, received.total(), before, teller)
+        receipts = await _drain(machine, plan, received.total(), before, display)
     for receipt in receipts:
         counts = f"{receipt.published:,} events published, {receipt.confirmed:,} confirmed"
-        teller.say(f"bus {receipt.bus}", f"{counts} in {time.monotonic() - began_at:.1f} s")
-    return {"client received": received, f"{walk.bus} confirmed": _confirmed(walk.bus) - before}
+        display.print_line(f"bus {receipt.bus}", f"{counts} in {time.monotonic() - began_at:.1f} s")
+    return {"client received": received, f"{plan.bus} confirmed": _confirmed(plan.bus) - before}
 
 
-async def _drain(machine: TardisMachine, walk: Walk, total: int, before: Counter[str], teller: Teller) -> list[Any]:
+async def _drain(machine: TardisMachine, plan: DemoPlan, total: int, before: Counter[str], display: Display) -> list[Any]:
     """Stops the machine, which first sends what waits."""
     stopping = asyncio.create_task(machine.stop())
-    with teller.bar(f"bus {walk.bus}", total) as advance:
+    with display.bar(f"bus {plan.bus}", total) as advance:
         while not stopping.done():
-            confirmed = (_confirmed(walk.bus) - before).total()
+            confirmed = (_confirmed(plan.bus) - before).total()
             advance(confirmed, f"{confirmed:,} confirmed")
             await asyncio.wait([stopping], timeout=0.2)
     return await stopping
 
 
-async def _replay(machine: TardisMachine, walk: Walk) -> AsyncIterator[tuple[float, dict[str, Any]]]:
+async def _replay(machine: TardisMachine, plan: DemoPlan) -> AsyncIterator[tuple[float, dict[str, Any]]]:
     """All messages, with the seconds of history until each."""
     import aiohttp
 
     url = f"http://127.0.0.1:{machine.port}/replay-normalized"
     unlimited = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(timeout=unlimited) as http, http.post(url, json=walk.requests) as response:
+    async with aiohttp.ClientSession(timeout=unlimited) as http, http.post(url, json=plan.requests) as response:
         if response.status != 200:
             raise TardisMachineError(f"the server answered {response.status}: {await response.text()}")
         async for line in response.content:
@@ -119,29 +121,29 @@ async def _replay(machine: TardisMachine, walk: Walk) -> AsyncIterator[tuple[flo
             yield (parse_timestamp_us(message["localTimestamp"]) - FROM_US) / 1e6, message
 
 
-async def _listen(
-    machine: TardisMachine, walk: Walk, stop_market: Callable[[], None]
+async def _stream(
+    machine: TardisMachine, plan: DemoPlan, stop_market: Callable[[], None]
 ) -> AsyncIterator[tuple[float, dict[str, Any]]]:
     """All messages until the market is stopped and has no more, with the seconds gone by at each."""
     import aiohttp
 
     url = f"ws://127.0.0.1:{machine.ws_port}/ws-stream-normalized"
-    asked = {"options": json.dumps(walk.requests)}
-    async with aiohttp.ClientSession() as http, http.ws_connect(url, params=asked, max_msg_size=0) as socket:
+    query = {"options": json.dumps(plan.requests)}
+    async with aiohttp.ClientSession() as http, http.ws_connect(url, params=query, max_msg_size=0) as socket:
         began_at, stopping = time.monotonic(), None
         while True:
             seconds = time.monotonic() - began_at
-            if seconds >= walk.span_s and stopping is None:
+            if seconds >= plan.span_s and stopping is None:
                 stopping = asyncio.create_task(asyncio.to_thread(stop_market))
             try:
-                heard = await socket.receive(timeout=_SILENCE_S)
+                received = await socket.receive(timeout=_SILENCE_S)
             except TimeoutError:
                 if stopping is not None and stopping.done():
                     break
                 continue
-            if heard.type != aiohttp.WSMsgType.TEXT:
-                raise TardisMachineError(f"the server closed the stream: {heard.data} {heard.extra}")
-            yield seconds, json.loads(heard.data)
+            if received.type != aiohttp.WSMsgType.TEXT:
+                raise TardisMachineError(f"the server closed the stream: {received.data} {received.extra}")
+            yield seconds, json.loads(received.data)
         await stopping
 
 

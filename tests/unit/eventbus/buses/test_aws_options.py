@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tardis_machine.commands.config import report_text
 from tardis_machine.errors import SettingsError
 from tardis_machine.eventbus import plan_bus
 from tardis_machine.eventbus.publisher import BusPlan
 from tardis_machine.settings import Settings, from_keywords, resolve
-from tardis_machine.settings.report import report_text
 
 SECRET = "wJalrXUtnFEMI/K7MDENG"
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/events"
@@ -41,8 +41,8 @@ def test_the_same_by_flag_variable_file_and_keyword(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--kinesis-region", "eu-west-1"], "--kinesis-stream is not given, though --kinesis-region is"),
-        (["--sqs-region", "eu-west-1"], "--sqs-queue-url is not given, though --sqs-region is"),
+        (["--kinesis-region", "eu-west-1"], "--kinesis-stream is required when --kinesis-region is given"),
+        (["--sqs-region", "eu-west-1"], "--sqs-queue-url is required when --sqs-region is given"),
         (["--kinesis-stream", "a", "--kinesis-max-batch-size", "501"], "from 1 to 500"),
         (["--kinesis-stream", "a", "--kinesis-order", "sometimes"], "key, call or none"),
         (["--sqs-queue-url", QUEUE, "--sqs-max-batch-size", "11"], "from 1 to 10"),

@@ -1,4 +1,4 @@
-"""Where the lines of a replay go: standard output, or a file that appears when it is whole.
+"""Where the lines of `replay` and `stream` go: standard output, or a file that appears when it is whole.
 
 Invariant: a file under its own name is complete; what is being written is beside it under another name, and goes when it fails.
 """
@@ -16,16 +16,17 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from ...errors import SettingsError, TardisMachineError
-from ...pipeline.compression import Compression, compressor
-from .options import STDOUT
+from ..errors import SettingsError, TardisMachineError
+from ..pipeline.compression import Compression, compressor
 
-__all__ = ["Output"]
+__all__ = ["STDOUT", "LineOutput"]
+
+STDOUT = Path("-")
 
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 
 
-class Output:
+class LineOutput:
     """Writes bytes to a file, or to standard output where `target` is `-`. `open` it, then `finish` or `abandon` it."""
 
     def __init__(self, target: Path) -> None:
@@ -33,7 +34,7 @@ class Output:
         self._target = target if self._is_stdout else target.resolve()
         # A pipe or a device is written to as it is: there is nothing to rename it over.
         self._is_regular = not self._is_stdout and (self._target.is_file() or not self._target.exists())
-        self._hidden = self._target.with_name(f".{self._target.name}.new")
+        self._unfinished = self._target.with_name(f".{self._target.name}.new")
         kind = None if self._is_stdout else _COMPRESSIONS.get(self._target.suffix)
         self._compress = None if kind is None else compressor(kind)
         self._fd = -1
@@ -57,7 +58,7 @@ class Output:
         """What was written so far is not wanted; after `finish`, nothing."""
         if self._is_regular and self._fd >= 0:
             with contextlib.suppress(OSError):
-                self._hidden.unlink(missing_ok=True)
+                self._unfinished.unlink(missing_ok=True)
 
     def _run(self) -> None:
         while True:
@@ -80,16 +81,16 @@ class Output:
             raise
         except OSError as error:
             where = "standard output" if self._is_stdout else str(self._target)
-            raise TardisMachineError(f"--output: {where} can't be written: {error.strerror or error}") from error
+            raise TardisMachineError(f"--output: can't write to {where}: {error.strerror or error}") from error
 
     def _open(self) -> None:
         if self._is_stdout:
             self._fd = sys.stdout.fileno()
             return
         if self._target.is_dir():
-            raise self._refused("is a folder, but takes a file or -")
+            raise self._refused("it is a folder; expected a file or -")
         try:
-            place = self._hidden if self._is_regular else self._target
+            place = self._unfinished if self._is_regular else self._target
             self._fd = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
             if self._is_regular:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,12 +98,12 @@ class Output:
         except BlockingIOError:
             os.close(self._fd)
             self._fd = -1
-            raise self._refused("another replay is writing") from None
+            raise self._refused("another replay is writing to it") from None
         except OSError as error:
-            raise self._refused(f"can't be written: {error.strerror}") from None
+            raise self._refused(f"{error.strerror}") from None
 
     def _refused(self, why: str) -> SettingsError:
-        return SettingsError([f"--output got {str(self._target)!r}, which {why}"])
+        return SettingsError([f"--output: can't write to {str(self._target)!r}: {why}"])
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -114,7 +115,7 @@ class Output:
             self._write(self._compress(b"", True))
         if self._is_regular:
             os.fsync(self._fd)
-            self._hidden.rename(self._target)
+            self._unfinished.rename(self._target)
             folder = os.open(self._target.parent, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)

@@ -1,6 +1,6 @@
-"""What is asked of the machine: one request over five exchanges, of history or live.
+"""What one run of the demo does: its requests to five exchanges, of history or live, its bus and its folder.
 
-Invariant: it is made from the settings alone, before anything is started.
+Invariant: a plan is made from the settings alone, before anything is started.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from ...errors import UsageError
 from ...messages import to_timestamp
 from ...settings import Settings
 from ...settings.buses import bus_options
+from ...settings.option import one_of
 
-__all__ = ["Walk", "plan_walk"]
+__all__ = ["DemoPlan", "plan_demo"]
 
 SYMBOLS = {
     "bitmex": "XBTUSD",
@@ -33,7 +34,7 @@ SOURCES = {"file": "files", "kafka": "kafka", "redis": "redis", "nats": "nats", 
 
 
 @dataclass(frozen=True)
-class Walk:
+class DemoPlan:
     """One run of the demo."""
 
     folder: Path
@@ -58,23 +59,23 @@ class Walk:
 
     @property
     def span(self) -> str:
-        """For people."""
+        """The span as it is printed."""
         return f"{self.span_s:.0f} s" if self.span_s < 60 else f"{self.span_s / 60:.0f} min"
 
 
-def plan_walk(settings: Settings) -> Walk:
-    """What the settings ask for."""
+def plan_demo(settings: Settings) -> DemoPlan:
+    """The plan for these settings; UsageError where they contradict each other."""
     live, real = settings.demo_live, settings.demo_real
     if live and real:
-        raise UsageError("--demo-live and --demo-real are given, and the demo takes one of them")
+        raise UsageError("--demo-live and --demo-real can't be combined; choose one")
     if len(settings.buses) > 1 or not set(settings.buses) <= SOURCES.keys():
-        raise UsageError(f"the demo publishes to one bus of {', '.join(SOURCES)}, and {' and '.join(settings.buses)} are on")
+        raise UsageError(f"the demo publishes to one bus ({one_of(tuple(SOURCES))}), but {' and '.join(settings.buses)} are on")
     folder = Path(settings.demo_dir).absolute()
     span_s = settings.demo_span or (60.0 if live else 300.0 if real else 3600.0)
     if not live:
         span_s = ceil(span_s / 60) * 60.0
     bus = settings.buses[0] if settings.buses else "file"
-    return Walk(
+    return DemoPlan(
         folder=folder,
         requests=[_to_request(exchange, symbol, None if live else span_s) for exchange, symbol in SYMBOLS.items()],
         live=live,
@@ -83,12 +84,12 @@ def plan_walk(settings: Settings) -> Walk:
         activity=(settings.demo_activity or (100 if live else 10)) / 100,
         seed=settings.demo_seed,
         bus=bus,
-        bus_options=_given(settings, bus) or {"dir": folder / "events"},
+        bus_options=_given_options(settings, bus) or {"dir": folder / "events"},
     )
 
 
 def _to_request(exchange: str, symbol: str, span_s: float | None) -> dict[str, Any]:
-    """Of the first minutes of a day, or live."""
+    """A request for the first minutes of a day, or a live one where there is no span."""
     request: dict[str, Any] = {
         "exchange": exchange,
         "symbols": [symbol],
@@ -100,8 +101,8 @@ def _to_request(exchange: str, symbol: str, span_s: float | None) -> dict[str, A
     return request
 
 
-def _given(settings: Settings, bus: str) -> dict[str, Any]:
-    """The options of a bus that somebody gave."""
+def _given_options(settings: Settings, bus: str) -> dict[str, Any]:
+    """The options of a bus that were given, without its prefix."""
     if bus not in settings.buses:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""What was counted at each stage of the walk.
+"""The number of events at each stage of the demo.
 
 Invariant: a stage agrees when it has what the first one had, of every kind.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["KINDS", "Stages"]
+__all__ = ["KINDS", "StageCounts"]
 
 KINDS = ("trade", "book_change", "derivative_ticker", "disconnect")
 
 
 @dataclass
-class Stages:
+class StageCounts:
     """Events by stage and kind."""
 
     counts: dict[str, Mapping[str, int]] = field(default_factory=dict)
@@ -25,6 +25,6 @@ class Stages:
         return all(self.counts[stage].get(kind, 0) == first.get(kind, 0) for kind in KINDS)
 
     @property
-    def agree(self) -> bool:
-        """Whether all do."""
+    def all_agree(self) -> bool:
+        """Whether all stages have."""
         return all(self.agrees(stage) for stage in self.counts)

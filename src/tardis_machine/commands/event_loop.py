@@ -1,6 +1,6 @@
-"""How a command runs that does not end by itself: its event loop, and the signals that end it.
+"""The event loop of a command that runs for a while, and the signals that end it.
 
-Invariant: the first signal stops and drains; a second one gives up draining, and loses nothing.
+Invariant: the first signal stops and drains; a second one ends the draining early, and loses nothing.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ __all__ = ["Interruption", "run_loop"]
 
 
 class Interruption:
-    """SIGTERM and Ctrl-C: the first asks to stop; one that comes while the buses are drained, to end now."""
+    """SIGTERM and Ctrl-C: the first requests a stop; one that comes while the buses drain ends that at once."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.signal: signal.Signals | None = None
-        self._hurry = asyncio.Event()
+        self._abort_requested = asyncio.Event()
         self._is_draining = False
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._take, number)
+            loop.add_signal_handler(number, self._on_signal, number)
 
-    def _take(self, number: signal.Signals) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         if self._is_draining:
-            self._hurry.set()
+            self._abort_requested.set()
         elif self.signal is None:
             self.signal = number
-            self.asked.set()
+            self.requested.set()
 
     async def drain(self, stop: Callable[[], Awaitable[list[Receipt]]], engine: Engine) -> list[Receipt]:
-        """Stops with `stop`; a signal meanwhile puts what is left into the spool."""
+        """Awaits `stop`; a signal meanwhile puts what is left into the spool."""
         self._is_draining = True
-        hurrying = asyncio.create_task(self._abort_when_asked(engine))
+        aborting = asyncio.create_task(self._abort_on_request(engine))
         try:
             return await stop()
         finally:
-            hurrying.cancel()
+            aborting.cancel()
 
-    async def _abort_when_asked(self, engine: Engine) -> None:
-        await self._hurry.wait()
+    async def _abort_on_request(self, engine: Engine) -> None:
+        await self._abort_requested.wait()
         if engine.publisher is not None:
             await engine.publisher.abort()
 

@@ -1,6 +1,6 @@
-"""The bus to bronze, silver and gold with Spark inside this process, and what the lake then says.
+"""Loads the bus into bronze, silver and gold with Spark inside this process, then queries the lake.
 
-Invariant: what is counted is read from the tables, not from what the job says that it wrote.
+Invariant: counts are read from the tables, not taken from what the job says that it wrote.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ...settings import Settings, from_keywords
-from .progress import Teller
-from .walk import Walk
+from .display import Display
+from .plan import DemoPlan
 
 if TYPE_CHECKING:
     from ...lakehouse.streams import Counts
     from ...lakehouse.verify import Verification
 
-__all__ = ["Landed", "land"]
+__all__ = ["LakeResult", "fill_lake"]
 
 BRONZE = "select payload_case, count(*) from bronze.events group by 1"
 SILVER = """
@@ -42,8 +42,8 @@ CHART = "select start as time, exchange, close from gold.bars order by 1"
 
 
 @dataclass(frozen=True)
-class Landed:
-    """What the lake has."""
+class LakeResult:
+    """What is in the lake, by layer and by product, and whether anything is missing."""
 
     counts: Mapping[str, Mapping[str, int]]
     products: Mapping[str, int]
@@ -51,8 +51,8 @@ class Landed:
     verification: Verification
 
 
-def land(walk: Walk, settings: Settings, events: int, teller: Teller) -> Landed:
-    """Takes in the bus, asks the lake, and draws the chart."""
+def fill_lake(plan: DemoPlan, settings: Settings, events: int, display: Display) -> LakeResult:
+    """Loads the bus, queries the lake and draws the chart; `events` is how many the bus has."""
     from ...lakehouse.chart import draw_chart
     from ...lakehouse.ingest import Ingest
     from ...lakehouse.jobs import open_session
@@ -61,24 +61,24 @@ def land(walk: Walk, settings: Settings, events: int, teller: Teller) -> Landed:
     from ...lakehouse.sql import query
     from ...lakehouse.verify import verify
 
-    began_s = teller.elapsed_s
-    with teller.bar("spark", None) as advance:
+    began_s = display.elapsed_s
+    with display.bar("spark", None) as advance:
         advance(0, "starting")
         spark = open_session(settings)
-    teller.say("spark", f"started in {teller.elapsed_s - began_s:.1f} s")
-    lake = Lake.at(walk.folder / "lake")
-    landed_s = teller.elapsed_s
-    gold = (f"bars_{walk.bar}", "top_of_book", "gaps")
-    with teller.bar("lake", 2 * events) as advance:
+    display.print_line("spark", f"started in {display.elapsed_s - began_s:.1f} s")
+    lake = Lake.at(plan.folder / "lake")
+    loading_s = display.elapsed_s
+    gold = (f"bars_{plan.bar}", "top_of_book", "gaps")
+    with display.bar("lake", 2 * events) as advance:
 
         def report(streams: list[Counts]) -> None:
             rows = _by_layer(streams)
-            words = ", ".join(f"{layer} {count:,}" for layer, count in rows.items())
-            advance(rows.get("bronze", 0) + rows.get("silver", 0), words or "reading")
+            note = ", ".join(f"{layer} {count:,}" for layer, count in rows.items())
+            advance(rows.get("bronze", 0) + rows.get("silver", 0), note or "reading")
 
-        Ingest(spark, lake, create_source(walk.source, _source_options(walk)), until="gold", gold=gold).run_once(report)
-    teller.say("lake", f"{walk.source} -> bronze -> silver -> gold in {teller.elapsed_s - landed_s:.1f} s: {lake.root}")
-    with teller.bar("lake", None) as advance:
+        Ingest(spark, lake, create_source(plan.source, _source_options(plan)), until="gold", gold=gold).run_once(report)
+    display.print_line("lake", f"{plan.source} -> bronze -> silver -> gold in {display.elapsed_s - loading_s:.1f} s: {lake.root}")
+    with display.bar("lake", None) as advance:
         advance(0, "comparing with what was published")
         verification = verify(spark, lake)
         advance(0, "counting")
@@ -89,19 +89,19 @@ def land(walk: Walk, settings: Settings, events: int, teller: Teller) -> Landed:
         products = dict(map(tuple, query(spark, lake, " union all ".join(GOLD.format(name) for name in PRODUCTS)).collect()))
         bars = query(spark, lake, BARS).collect()
         advance(0, "drawing")
-        title = f"Bitcoin on {len(walk.requests)} exchanges: close of every {walk.bar} bar"
-        draw_chart(query(spark, lake, CHART).toPandas(), walk.folder / "bars.png", title)
+        title = f"Bitcoin on {len(plan.requests)} exchanges: close of every {plan.bar} bar"
+        draw_chart(query(spark, lake, CHART).toPandas(), plan.folder / "bars.png", title)
     spark.stop()
-    return Landed(counts, products, bars, verification)
+    return LakeResult(counts, products, bars, verification)
 
 
-def _source_options(walk: Walk) -> Any:
-    """What the lake's source reads of the settings."""
-    served = from_keywords({walk.bus: walk.bus_options}, {})
+def _source_options(plan: DemoPlan) -> Any:
+    """The settings that the lake's source reads."""
+    served = from_keywords({plan.bus: plan.bus_options}, {})
     return SimpleNamespace(
         for_bus=served.for_bus,
-        landing_dir=walk.folder / "landing",
-        lake=walk.folder / "lake",
+        landing_dir=plan.folder / "landing",
+        lake=plan.folder / "lake",
     )
 
 

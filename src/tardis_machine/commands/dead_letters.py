@@ -1,6 +1,6 @@
-"""Sends dead letters again.
+"""`tardis-machine replay --dead-letter`: sends dead letters again.
 
-Invariant: a file of letters is removed when the bus has resolved all of it; what it refuses again is in new files.
+Invariant: a file of letters is removed when the bus has resolved all of it; what it refuses again is written to new files.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ...engine import start_publisher
-from ...errors import SettingsError
-from ...settings import Settings
+from ..engine import start_publisher
+from ..errors import SettingsError
+from ..settings import Settings
 
-__all__ = ["resend"]
+__all__ = ["resend_dead_letters"]
 
 
-async def resend(settings: Settings) -> int:
-    """`replay --dead-letter [DIR]`; 0 when the buses have confirmed them all."""
+async def resend_dead_letters(settings: Settings) -> int:
+    """The exit code: 0 when the buses have confirmed all of them."""
     folder = settings.dead_letter if isinstance(settings.dead_letter, Path) else None
     if not settings.buses:
-        raise SettingsError(["--dead-letter needs a bus that takes the letters, and none is on"])
+        raise SettingsError(["--dead-letter needs a bus to send the dead letters to, but none is on"])
     if folder is not None and len(settings.buses) > 1:
-        raise SettingsError([f"--dead-letter with a folder takes one bus, and {', '.join(settings.buses)} are on"])
+        raise SettingsError([f"--dead-letter with a folder needs exactly one bus, but {' and '.join(settings.buses)} are on"])
     if folder is not None and not folder.is_dir():
-        raise SettingsError([f"--dead-letter got {str(folder)!r}, which is no folder"])
+        raise SettingsError([f"--dead-letter: {str(folder)!r} is not a folder"])
     publisher = await start_publisher(settings)
     try:
         for bus in settings.buses:

@@ -1,12 +1,12 @@
-"""What commands that take one request ask for it by: the flags that replaying, listening and backfilling share.
+"""The options that describe one request: the flags that `replay`, `stream` and `lake backfill` have in common.
 
 Invariant: a flag means the same for every command that has it.
 """
 
 from __future__ import annotations
 
-from .option import Option
-from .values import items, switch, text
+from ..option import Option
+from ..values import items, switch, text
 
 __all__ = ["REQUEST_FLAGS", "data_types", "disconnects", "exchange", "span", "symbols", "whole_request"]
 
@@ -16,7 +16,7 @@ REQUEST_FLAGS = {
     "dataTypes": "data-types",
     "withDisconnectMessages": "with-disconnects",
 }
-"""What every request calls a field, and the flag it is given by."""
+"""The fields that every request has, and the flag of each."""
 
 
 def exchange(group: str, help: str, *, required: bool = False) -> Option:  # noqa: A002 - as Option calls it
@@ -26,16 +26,16 @@ def exchange(group: str, help: str, *, required: bool = False) -> Option:  # noq
 
 def symbols(group: str, help: str, *, required: bool = False) -> Option:  # noqa: A002
     """`--symbols`."""
-    parse = items(str, takes="symbols with commas between them")
+    parse = items(str, takes="symbols, separated by commas")
     return Option(name="symbols", help=help, group=group, parse=parse, required=required)
 
 
-def span(group: str, verb: str, *, required: bool = False) -> tuple[Option, Option]:
-    """`--from` and `--to`; the verb is what is done with history."""
-    start = "Where it starts: an ISO 8601 date, UTC unless it says otherwise"
+def span(group: str, *, required: bool = False) -> tuple[Option, Option]:
+    """`--from` and `--to`."""
+    start = "Start of the history: an ISO 8601 date, in UTC unless it has an offset"
     return (
         Option(name="from", help=start, group=group, metavar="DATE", required=required),
-        Option(name="to", help=f"Where it ends; this moment is no longer {verb}", group=group, metavar="DATE", required=required),
+        Option(name="to", help="End of the history, not included", group=group, metavar="DATE", required=required),
     )
 
 
@@ -43,9 +43,9 @@ def data_types(group: str, *, required: bool = False) -> Option:
     """`--data-types`."""
     return Option(
         name="data-types",
-        help="What to normalize to: trade, book_change, quote_10s, book_snapshot_25_100ms, trade_bar_1m, …",
+        help="Types of normalized messages: trade, book_change, quote_10s, book_snapshot_25_100ms, trade_bar_1m, …",
         group=group,
-        parse=items(str, takes="data types with commas between them"),
+        parse=items(str, takes="data types, separated by commas"),
         required=required,
     )
 

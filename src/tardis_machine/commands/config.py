@@ -1,15 +1,15 @@
-"""`tardis-machine config`: what is in force and where it came from; and the table of all options for the docs.
+"""`tardis-machine config`: the settings in force and where each came from; or, with --docs, the table of all options.
 
 Invariant: a secret is shown as ***, and the docs are the same on every machine.
 """
 
 from __future__ import annotations
 
-from .buses import BUS_MODULES, bus_options
-from .commands import all_options
-from .help import heading
-from .option import Option, by_group
-from .resolve import Settings
+from ..settings import Option, Settings
+from ..settings.buses import BUS_MODULES, bus_options
+from ..settings.commands import all_options
+from ..settings.help import heading
+from ..settings.option import by_group
 
 __all__ = ["docs_text", "report_text", "run"]
 

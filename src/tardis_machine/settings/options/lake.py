@@ -1,13 +1,13 @@
 """The options of the lake commands.
 
-Invariant: plain data; importing this loads neither Spark nor Arrow.
+Invariant: none of them needs Spark or Arrow to be read or shown.
 """
 
 from __future__ import annotations
 
-from ..settings.option import Option
-from ..settings.request_options import data_types, exchange, span, symbols
-from ..settings.values import duration, items, pairs, path, size_bytes, switch, text, url
+from ..option import Option
+from ..values import duration, items, pairs, path, size_bytes, switch, text, url
+from .request import data_types, exchange, span, symbols
 
 __all__ = [
     "BACKFILL_OPTIONS",
@@ -133,7 +133,7 @@ SQL_OPTIONS = (
 BACKFILL_OPTIONS = (
     exchange("lake backfill", "Exchange to fetch", required=True),
     symbols("lake backfill", "Its symbols", required=True),
-    *span("lake backfill", "fetched", required=True),
+    *span("lake backfill", required=True),
     data_types("lake backfill", required=True),
     *LAYER_OPTIONS,
 )

@@ -1,6 +1,6 @@
-"""How far the demo is: one bar for what is being done, which ends as a line that says what was done.
+"""What the demo prints: a bar for each step while it runs, and a line that says what the step did.
 
-Invariant: bars are for a terminal; lines are printed to whatever standard output is.
+Invariant: bars are shown only on a terminal; lines go to standard output, whatever it is.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Teller"]
+__all__ = ["Display"]
 
 Advance = Callable[[float, str], None]
-"""Told how much is done, and a few words about it."""
+"""Takes how much is done, and a note about it."""
 
 
-class Teller:
-    """Tells people what happens."""
+class Display:
+    """Prints lines and bars, and knows how long the demo has run."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -25,29 +25,29 @@ class Teller:
         self.console = Console()
         self._began_at = time.monotonic()
 
-    def say(self, what: str, text: str) -> None:
-        """One line."""
+    def print_line(self, what: str, text: str) -> None:
+        """One line under the heading `what`."""
         self.console.print(f"[bold]{what:<10}[/] {text}", highlight=False, soft_wrap=True)
 
     @property
     def elapsed_s(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return time.monotonic() - self._began_at
 
     @contextmanager
     def bar(self, what: str, total: float | None) -> Iterator[Advance]:
-        """A bar while the block runs; without a total, one that only moves. Where there is no terminal, nothing."""
+        """Shows a bar while the block runs; without a total it only moves. Without a terminal it shows nothing."""
         if not self.console.is_terminal:
             yield lambda _done, _text: None
             return
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        words = TextColumn("{task.fields[words]}", markup=False)
-        columns: tuple[Any, ...] = (TextColumn(f"[bold]{what:<10}[/]"), BarColumn(), TimeElapsedColumn(), words)
+        note = TextColumn("{task.fields[note]}", markup=False)
+        columns: tuple[Any, ...] = (TextColumn(f"[bold]{what:<10}[/]"), BarColumn(), TimeElapsedColumn(), note)
         with Progress(*columns, console=self.console, transient=True) as progress:
-            task = progress.add_task("", total=total, words="")
+            task = progress.add_task("", total=total, note="")
 
             def advance(done: float, text: str) -> None:
-                progress.update(task, completed=done, words=text)
+                progress.update(task, completed=done, note=text)
 
             yield advance

@@ -12,16 +12,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from ...messages import to_timestamp
-from ...processes.jobs.contract import Chunk
-from ...settings import Settings
-from ...telemetry import get_logger, setup_logging
-from .asked import Requests
+from ..messages import to_timestamp
+from ..processes.jobs.contract import Chunk
+from ..settings import Settings
+from ..telemetry import get_logger, setup_logging
+from .request_flags import ReplayRequests
 
 if TYPE_CHECKING:
-    from ...eventbus.publisher import Publisher
+    from ..eventbus.publisher import Publisher
 
-__all__ = ["Progress", "shown"]
+__all__ = ["ReplayProgress", "show_progress"]
 
 log = get_logger("replay")
 
@@ -29,10 +29,10 @@ BAR_INTERVAL_S = 0.2
 LINE_INTERVAL_S = 5.0
 
 
-class Progress:
+class ReplayProgress:
     """What was replayed so far."""
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: ReplayRequests) -> None:
         self.from_us = min(request.from_us for request in requests)
         self.to_us = max(request.to_us for request in requests)
         self.messages = 0
@@ -62,7 +62,7 @@ class Progress:
 
 
 @asynccontextmanager
-async def shown(progress: Progress, settings: Settings, *, stdout_is_used: bool) -> AsyncIterator[None]:
+async def show_progress(progress: ReplayProgress, settings: Settings, *, stdout_is_used: bool) -> AsyncIterator[None]:
     """Shows it while the block runs."""
     if stdout_is_used and sys.stdout.isatty():
         yield  # the lines themselves are what is to be seen
@@ -98,13 +98,13 @@ async def _ticking(tick: Callable[[], None], interval_s: float) -> AsyncIterator
         task.cancel()
 
 
-def _log(progress: Progress) -> None:
+def _log(progress: ReplayProgress) -> None:
     confirmed = {f"confirmed_{bus}": count for bus, count in progress.confirmed.items()}
     reached, rate = to_timestamp(progress.reached_us, milliseconds=True), round(progress.rate)
     log.info("replaying", reached=reached, messages=progress.messages, messages_a_second=rate, **confirmed)
 
 
-def _to_fields(progress: Progress) -> dict[str, Any]:
+def _to_fields(progress: ReplayProgress) -> dict[str, Any]:
     return {
         "completed": progress.reached_us - progress.from_us,
         "reached": to_timestamp(progress.reached_us, milliseconds=True),
@@ -115,9 +115,8 @@ def _to_fields(progress: Progress) -> dict[str, Any]:
 
 
 def _bar(console: Any) -> Any:
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, Progress, TextColumn
 
     names = ("reached", "messages", "rate", "confirmed")
     texts = [TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in names]
-    return Bar(texts[0], BarColumn(), *texts[1:], console=console, redirect_stdout=False, auto_refresh=True)
+    return Progress(texts[0], BarColumn(), *texts[1:], console=console, redirect_stdout=False, auto_refresh=True)

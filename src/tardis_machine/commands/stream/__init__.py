@@ -1,1 +1,0 @@
-"""The `stream` command: live data without a client, to the buses or to standard output, as a service."""

@@ -1,0 +1,111 @@
+"""The options of the machine itself: where history and live data come from, and how the server and its processes run.
+
+Invariant: an option that several commands take is declared once, in a tuple that all of them list.
+"""
+
+from __future__ import annotations
+
+from ..defaults import cache_dir, core_count
+from ..option import Option
+from ..values import duration, integer, pairs, path, switch, text, url
+
+__all__ = [
+    "ENGINE_OPTIONS",
+    "HISTORY_API_OPTIONS",
+    "HISTORY_OPTIONS",
+    "LIVE_OPTIONS",
+    "MAX_LIVE_REQUESTS",
+    "SERVER_OPTIONS",
+    "SHUTDOWN_TIMEOUT",
+]
+
+HISTORY_API_OPTIONS = (
+    Option(name="api-key", help="API key of the history API", group="history", parse=text(), metavar="KEY", secret=True),
+    Option(
+        name="api-url",
+        help="Base URL of the history API",
+        group="history",
+        parse=url("http", "https"),
+        default="https://api.tardis.dev/v1",
+    ),
+    Option(
+        name="cache-dir",
+        help="Folder where fetched history is kept",
+        group="history",
+        parse=path,
+        default=cache_dir,
+        default_text="{temp}/.tardis-cache",
+    ),
+)
+
+HISTORY_OPTIONS = (
+    *HISTORY_API_OPTIONS,
+    Option(name="clear-cache", help="Empty the cache at start", group="history", parse=switch, default=False),
+)
+
+SERVER_OPTIONS = (
+    Option(name="host", help="Address to listen on", group="server", parse=text(), metavar="HOST", default="127.0.0.1"),
+    Option(
+        name="port",
+        help="Port for HTTP and WebSocket; the next port is used for WebSocket too",
+        group="server",
+        parse=integer(0, 65534, "PORT"),
+        default=8000,
+        variables=("PORT",),
+    ),
+    Option(
+        name="auth-token",
+        help="Token that clients must send (Authorization: Bearer …); without it, anyone who reaches the port is served",
+        group="server",
+        parse=text(),
+        metavar="TOKEN",
+        secret=True,
+    ),
+    Option(
+        name="cluster-mode",
+        help="Ignored; accepted so that older configurations still work (see --workers)",
+        group="server",
+        parse=switch,
+        default=False,
+    ),
+)
+
+SHUTDOWN_TIMEOUT = Option(
+    name="shutdown-timeout",
+    help="How long to wait at the end for the buses to confirm",
+    group="server",
+    parse=duration(),
+    default=30.0,
+)
+
+ENGINE_OPTIONS = (
+    Option(
+        name="workers",
+        help="Number of processes that normalize; with 0 the main process does it, for debugging",
+        group="server",
+        parse=integer(0, 1024),
+        default=core_count,
+        default_text="the number of cores",
+    ),
+    SHUTDOWN_TIMEOUT,
+)
+
+MAX_LIVE_REQUESTS = Option(
+    name="max-live-requests",
+    help="How many live requests may run at a time; each has its own process",
+    group="live",
+    parse=integer(1, 10_000),
+    default=64,
+)
+
+LIVE_OPTIONS = (
+    Option(
+        name="exchange-urls",
+        help="Addresses to use instead of the exchanges' own: bitmex:ws://…, binance-rest:http://…",
+        group="live",
+        parse=pairs(
+            value=url("ws", "wss", "http", "https"),
+            takes="exchange:URL pairs separated by commas, with exchange-rest for a REST address",
+        ),
+    ),
+)
