@@ -5,12 +5,12 @@
     │   ├── SettingsError         one or more settings are wrong (all of them together)
     │   ├── OptionsError          one field of a request is wrong (HTTP 400, WebSocket 1008)
     │   └── MissingExtraError     an optional dependency is not installed
-    ├── UpstreamError           the history API said no, or sent what can't be read
+    ├── UpstreamError           the history API refused a request, failed, or sent data that can't be read
     │   └── SliceError            one slice is corrupt, truncated or of an unexpected size
-    ├── NormalizeError          an exchange's message that its mapper can't take
+    ├── NormalizeError          a message of an exchange that its mapper can't read
     ├── CacheError              the disk cache can't be read or written
     ├── WorkerError             a worker process died or was lost
-    ├── BusyError               as much is under way as a setting allows (WebSocket 1013)
+    ├── BusyError               the limit of requests that a setting allows is reached (WebSocket 1013)
     ├── DeliveryError           an event could not be delivered to a bus
     │   ├── TransientDeliveryError    worth another try
     │   └── TerminalDeliveryError     another try would end the same way
@@ -49,7 +49,7 @@ class TardisMachineError(Exception):
 
 
 class UsageError(TardisMachineError):
-    """The caller can mend this."""
+    """The caller's mistake, which the caller can correct."""
 
 
 class SettingsError(UsageError):
@@ -93,15 +93,15 @@ class UpstreamError(TardisMachineError):
 
 
 class SliceError(UpstreamError):
-    """A slice that arrived, or lies in the cache, is not what it should be."""
+    """A slice, fetched or cached, is corrupt, truncated or of an unexpected size."""
 
 
 class NormalizeError(TardisMachineError):
-    """An exchange's message that its mapper can't take; `emitted` is what was normalized before it."""
+    """A message of an exchange that its mapper can't read; `emitted` is what was normalized before it."""
 
     emitted: Sequence[object] = ()
     place = 0
-    """Of the message, among those that were given."""
+    """Index of the message among those that were given."""
 
 
 class CacheError(TardisMachineError):
@@ -113,7 +113,7 @@ class WorkerError(TardisMachineError):
 
 
 class BusyError(TardisMachineError):
-    """Another time: as much is under way as a setting allows."""
+    """The limit that a setting allows is reached; try again later."""
 
 
 class DeliveryError(TardisMachineError):
@@ -133,4 +133,4 @@ class UndeliveredError(TardisMachineError):
 
 
 class LakeError(TardisMachineError):
-    """A lake table, job or the Spark set-up is not as it must be."""
+    """A table or a job of the lake failed, or Spark is not set up for it."""

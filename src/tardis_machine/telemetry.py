@@ -58,7 +58,7 @@ class Logger:
         self._logger = logger
 
     def debug(self, message: str, **fields: object) -> None:
-        """For who looks for a fault."""
+        """Details for debugging."""
         self._log(logging.DEBUG, message, fields)
 
     def info(self, message: str, **fields: object) -> None:
@@ -66,20 +66,16 @@ class Logger:
         self._log(logging.INFO, message, fields)
 
     def warning(self, message: str, **fields: object) -> None:
-        """What goes on, but not as it should."""
+        """Something works, but not as it should."""
         self._log(logging.WARNING, message, fields)
 
     def error(self, message: str, **fields: object) -> None:
-        """What did not work."""
+        """Something failed."""
         self._log(logging.ERROR, message, fields)
 
     def exception(self, message: str, *, cause: BaseException, **fields: object) -> None:
-        """What did not work because of a fault that nobody foresaw: with its traceback."""
+        """Something failed in a way that was not expected; logs the traceback too."""
         self._log(logging.ERROR, message, fields, cause)
-
-    def is_enabled_for(self, level: str) -> bool:
-        """Whether it is worth the work to find the fields."""
-        return self._logger.isEnabledFor(_LEVELS[level])
 
     def _log(self, level: int, message: str, fields: Mapping[str, object], cause: BaseException | None = None) -> None:
         if self._logger.isEnabledFor(level):
@@ -119,7 +115,7 @@ class _LineFormatter(logging.Formatter):
             "message": redact(record.getMessage()),
         }
         for name, value in getattr(record, "fields", {}).items():
-            parts[f"{name}_" if name in parts else redact(name)] = _plain(value)
+            parts[f"{name}_" if name in parts else redact(name)] = _to_json_value(value)
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             parts["error"] = redact(f"{type(error).__name__}: {error}")
@@ -127,8 +123,8 @@ class _LineFormatter(logging.Formatter):
         return parts
 
 
-def _plain(value: object) -> object:
-    """The value itself where JSON has it and it is no secret, else its text."""
+def _to_json_value(value: object) -> object:
+    """The value itself if JSON has its type and it is no secret, else its text."""
     text = str(value)
     safe = redact(text)
     is_number = isinstance(value, int) or (isinstance(value, float) and isfinite(value))
@@ -213,19 +209,25 @@ _BUS_CASE = ("bus", "payload_case")
 EVENTS_PUBLISHED = Metric("bus_events_published_total", "counter", "Events handed to a bus", _BUS_CASE)
 EVENTS_CONFIRMED = Metric("bus_events_confirmed_total", "counter", "Events that the bus has confirmed", _BUS_CASE)
 EVENTS_RETRIED = Metric("bus_events_retried_total", "counter", "Events sent once more after a transient failure", _BUS_CASE)
-EVENTS_DROPPED = Metric("bus_events_dropped_total", "counter", "Events lost, as a full queue was told to", _BUS_CASE)
-EVENTS_DEAD_LETTERED = Metric("bus_events_dead_lettered_total", "counter", "Events kept as they can't be delivered", _BUS_CASE)
+EVENTS_DROPPED = Metric("bus_events_dropped_total", "counter", "Events dropped because the queue was full", _BUS_CASE)
+EVENTS_DEAD_LETTERED = Metric(
+    "bus_events_dead_lettered_total", "counter", "Events that can't be delivered, kept as dead letters", _BUS_CASE
+)
 EVENTS_SPOOLED = Metric("bus_events_spooled_total", "counter", "Events written to disk to be sent later", _BUS_CASE)
-CONFIRM_SECONDS = Metric("bus_confirm_seconds", "histogram", "From being handed over to being confirmed", _BUS_CASE, _SECONDS)
+CONFIRM_SECONDS = Metric(
+    "bus_confirm_seconds", "histogram", "Seconds from handing an event over to its confirmation", _BUS_CASE, _SECONDS
+)
 BATCH_RECORDS = Metric("bus_batch_records", "histogram", "Records in a batch", _BUS, _RECORDS)
-QUEUE_BYTES = Metric("bus_queue_bytes", "gauge", "What waits in memory", _BUS)
+QUEUE_BYTES = Metric("bus_queue_bytes", "gauge", "Bytes that wait in memory", _BUS)
 SPOOL_EVENTS = Metric("bus_spool_events", "gauge", "Events that wait on disk", _BUS)
-SPOOL_BYTES = Metric("bus_spool_bytes", "gauge", "What the spool takes on disk", _BUS)
-SPOOL_MAX_BYTES = Metric("bus_spool_max_bytes", "gauge", "What the spool may take on disk", _BUS)
-OLDEST_UNCONFIRMED_SECONDS = Metric("bus_oldest_unconfirmed_seconds", "gauge", "Age of the oldest unconfirmed event", _BUS)
+SPOOL_BYTES = Metric("bus_spool_bytes", "gauge", "Bytes of the spool on disk", _BUS)
+SPOOL_MAX_BYTES = Metric("bus_spool_max_bytes", "gauge", "Largest size of the spool in bytes", _BUS)
+OLDEST_UNCONFIRMED_SECONDS = Metric(
+    "bus_oldest_unconfirmed_seconds", "gauge", "Age of the oldest unconfirmed event in seconds", _BUS
+)
 
 REQUESTS = Metric("requests_total", "counter", "Requests answered, by route and status or close code", ("route", "status"))
-REQUEST_SECONDS = Metric("request_seconds", "histogram", "From a request to the end of its answer", ("route",), _SECONDS)
+REQUEST_SECONDS = Metric("request_seconds", "histogram", "Seconds from a request to the end of its answer", ("route",), _SECONDS)
 MESSAGES_SENT = Metric("messages_sent_total", "counter", "Messages sent to clients", ("route",))
 CONNECTIONS = Metric("websocket_connections", "gauge", "Open WebSocket connections", ("route",))
 

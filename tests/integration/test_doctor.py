@@ -54,8 +54,8 @@ def test_all_is_well_and_the_probe_is_seen_for_what_it_is(
     found = rows(shown)
     assert {row[1] for row in found} == {"ok"}
     for bus in ("file", "nats"):
-        assert {row[2] for row in found if row[0] == bus} == {"connects", "exists", "is large enough", "takes a probe"}
-    assert "All is well with file, nats." in shown
+        assert {row[2] for row in found if row[0] == bus} == {"connection", "destinations", "size limits", "probe"}
+    assert "All checks passed: file, nats." in shown
     (file,) = tmp_path.glob("part-*.parquet")
     in_file = [decode_event(value) for value in pyarrow.parquet.read_table(file)["value"].to_pylist()]
     with NatsPeek(nats.port) as peek:
@@ -76,13 +76,13 @@ def test_the_allow_list_is_respected(capsys: pytest.CaptureFixture[str], tmp_pat
     assert code == 0, shown
     values = [value for file in tmp_path.glob("part-*") for value in pyarrow.parquet.read_table(file)["value"].to_pylist()]
     assert [decode_event(value).WhichOneof("payload") for value in values] == ([case] if case else [])
-    assert ("not tried, as the allow list has neither" in shown) == (case is None)
+    assert ("not sent: --file-include-payloads has neither" in shown) == (case is None)
 
 
 def test_no_probe_on_request(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, shown = examine(capsys, "--file-dir", str(tmp_path), "--no-probe")
     assert code == 0
-    assert "takes a probe" not in shown
+    assert "probe" not in {row[2] for row in rows(shown)}
     assert not list(tmp_path.glob("part-*"))
 
 
@@ -93,22 +93,22 @@ def test_what_works_and_may_lose_events_is_yellow(capsys: pytest.CaptureFixture[
     assert set(risks) == {"file", "nats"}
     for bus, option in (("file", "--file-overflow drop"), ("nats", "--nats-core")):
         check, says, to_do = risks[bus]
-        assert (check, option in says) == ("is safe", True)
+        assert (check, option in says) == ("safety", True)
         assert to_do
-    assert "Events are at risk: file, nats." in shown
-    assert "All is well" not in shown
+    assert "Events may be lost: file, nats." in shown
+    assert "All checks passed" not in shown
 
 
 def test_a_dead_bus_is_red_and_the_others_are_checked_all_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     dead = f"127.0.0.1:{free_port()}"
     code, shown = examine(capsys, "--file-dir", str(tmp_path), "--nats-servers", dead, "--nats-subject", "md.all")
     assert code == 1
-    ill = [row for row in rows(shown) if row[1] == "no"]
-    assert [row[0] for row in ill] == ["nats"]
-    assert ill[0][3] == f"the NATS server {dead} can't be reached: Connection refused"
-    assert ill[0][4] == "start it, or correct its address and credentials"
+    failed = [row for row in rows(shown) if row[1] == "failed"]
+    assert [row[0] for row in failed] == ["nats"]
+    assert failed[0][3] == f"the NATS server {dead} can't be reached: Connection refused"
+    assert failed[0][4] == "start it, or correct its address and credentials"
     assert {row[1] for row in rows(shown) if row[0] == "file"} == {"ok"}
-    assert "Not well: nats." in shown
+    assert "Failed: nats." in shown
 
 
 def test_a_deaf_bus_is_red_in_time(
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_named_and_no_secret_is(capsys: pytest.CaptureFixture[s
         code, shown = examine(capsys, *wrong)
         peek.ask("STREAM.DELETE.DOCTOR")
     assert code == 1
-    assert [row[1] for row in rows(shown)] == ["no", "no"]
+    assert [row[1] for row in rows(shown)] == ["failed", "failed"]
     assert "--file-dir takes a folder" in shown
     assert "--nats-stream DOCTOR takes the subjects elsewhere, and md.all is none of them" in shown.replace("\n", " ")
     code, shown = examine(capsys, *nats_flags(nats, subject="md.*", token="hush-hush"))
@@ -151,10 +151,10 @@ def test_rights_and_limits_that_are_too_small(capsys: pytest.CaptureFixture[str]
             capsys, *nats_flags(server, stream="MD", user="me", password="hush-hush"), "--nats-ack-timeout", "1s"
         )
         assert code == 1
-        ill = {row[2]: (row[3], row[4]) for row in rows(shown) if row[1] == "no"}
-        assert ill["takes a probe"] == ("the NATS user may not publish to md.all", "allow this user to write")
-        assert ill["is large enough"][0].startswith("it takes 3584 bytes a record")
-        assert ill["is large enough"][1].endswith("raise the limit of the service, or set --nats-oversize split")
+        failed = {row[2]: (row[3], row[4]) for row in rows(shown) if row[1] == "failed"}
+        assert failed["probe"] == ("the NATS user may not publish to md.all", "allow this user to write")
+        assert failed["size limits"][0].startswith("accepts records of up to 3584 bytes")
+        assert failed["size limits"][1].endswith("raise the limit of the service, or set --nats-oversize split")
         code, shown = examine(capsys, *nats_flags(server, user="you", password="wrong-hush"))
         assert code == 1
         assert "refuses the credentials: Authorization Violation" in shown
@@ -162,7 +162,7 @@ def test_rights_and_limits_that_are_too_small(capsys: pytest.CaptureFixture[str]
 
 
 async def test_buses_are_examined_at_once(tmp_path: Path) -> None:
-    from tardis_machine.commands.doctor import examine
+    from tardis_machine.commands.doctor import check_buses
     from tardis_machine.settings import resolve
 
     async def never(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -172,7 +172,7 @@ async def test_buses_are_examined_at_once(tmp_path: Path) -> None:
     address = f"127.0.0.1:{deaf.sockets[0].getsockname()[1]}"
     words = ["--nats-servers", address, "--nats-subject", "a", "--file-dir", str(tmp_path), "--check-timeout", "500ms"]
     started = time.monotonic()
-    findings = await examine(resolve(words, {}, command="doctor"))
+    findings = await check_buses(resolve(words, {}, command="doctor"))
     assert time.monotonic() - started < 5
-    assert [finding.bus for finding in findings if not finding.is_well] == ["nats"]
+    assert [finding.bus for finding in findings if not finding.has_passed] == ["nats"]
     deaf.close()

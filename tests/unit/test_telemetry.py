@@ -95,7 +95,6 @@ def test_levels(level: str) -> None:
     stream = start("json", level)
     for name in ("debug", "info", "warning", "error"):
         getattr(log, name)(name)
-        assert log.is_enabled_for(name) == (name in stream.getvalue())
     shown = [json.loads(line)["level"] for line in stream.getvalue().splitlines()]
     assert shown == ["debug", "info", "warning", "error"][["debug", "info", "warning", "error"].index(level) :]
 

@@ -1,8 +1,8 @@
-"""`tardis-machine doctor`: is every bus that is on reachable, allowed, large enough, and does an event get there?
+"""`tardis-machine doctor`: checks every bus that is on: connection, destinations, size limits, and one probe event.
 
-The probe is the end of a session that had no events (`session_end`, complete, no entries): consumers that count see nothing missing,
-and nobody is alarmed. It is sent by the bus itself, past queue and spool. Where the allow list does not have it, the probe is an
-`error` that says what it is; where it has neither, there is none.
+The probe is the end of a session that had no events (`session_end`, complete, no entries), so consumers that count find nothing
+missing. It goes straight to the bus, past queue and spool. If the allow list has no `session_end`, the probe is an `error` that text
+what it is; if it has neither, no probe is sent.
 
 Invariant: each check ends in time, and a finding holds no secret.
 """
@@ -24,90 +24,91 @@ if TYPE_CHECKING:
     from ..eventbus.routing import Router
     from ..settings import Settings
 
-__all__ = ["Finding", "examine", "run"]
+__all__ = ["Finding", "check_buses", "run"]
 
 T = TypeVar("T")
-State = Literal["ok", "risk", "no"]
-"""Works; works, and may lose events another day; does not work."""
+State = Literal["ok", "risk", "failed"]
+"""`risk`: it works, and may lose events another day."""
 
-# A book of a thousand levels on each side takes about this much.
-_ROOMY_BYTES = 64 * 1024
-_COLORS: Mapping[State, str] = {"ok": "green", "risk": "yellow", "no": "red"}
+# A book of a thousand levels on each side is about this large.
+_LARGE_BOOK_BYTES = 64 * 1024
+_COLORS: Mapping[State, str] = {"ok": "green", "risk": "yellow", "failed": "red"}
 
 
 class Finding(NamedTuple):
-    """One line: what was checked of a bus, how it is, and what to do where it is not well."""
+    """The outcome of one check of a bus, and what to do if it did not pass."""
 
     bus: str
     check: str
     state: State
-    says: str
+    text: str
     to_do: str = ""
 
     @property
-    def is_well(self) -> bool:
-        """It works, be it at a risk."""
-        return self.state != "no"
+    def has_passed(self) -> bool:
+        """A risk is no failure."""
+        return self.state != "failed"
 
 
-class _NotWellError(Exception):
-    """Ends the examination of a bus."""
+class _CheckFailedError(Exception):
+    """Ends the checks of a bus."""
 
     def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.says)
+        super().__init__(finding.text)
         self.finding = finding
 
 
 def run(settings: Settings) -> int:
-    """The command: 1 when a bus is not well."""
+    """The `doctor` command: 1 when a check failed."""
     if not settings.buses:
-        print("No bus is on, so nothing is published: there is nothing to check. 'tardis-machine --help' says what turns one on.")
+        print("No bus is on, so there is nothing to check. 'tardis-machine --help' lists the options that turn one on.")
         return 0
-    findings = asyncio.run(examine(settings))
+    findings = asyncio.run(check_buses(settings))
     _print(findings)
-    return 0 if all(finding.is_well for finding in findings) else 1
+    return 0 if all(finding.has_passed for finding in findings) else 1
 
 
-async def examine(settings: Settings) -> list[Finding]:
+async def check_buses(settings: Settings) -> list[Finding]:
     """All buses at once; the findings of one are together, in the order of `settings.buses`."""
-    examinations = [_examine_bus(bus, settings) for bus in settings.buses]
-    return [finding for findings in await asyncio.gather(*examinations) for finding in findings]
+    checks = [_check_bus(bus, settings) for bus in settings.buses]
+    return [finding for findings in await asyncio.gather(*checks) for finding in findings]
 
 
-async def _examine_bus(bus: str, settings: Settings) -> list[Finding]:
+async def _check_bus(bus: str, settings: Settings) -> list[Finding]:
     found: list[Finding] = []
     try:
         plan, router = _plan(bus, settings)
         try:
-            await _look(plan.bus, router, settings, found)
+            await _run_checks(plan.bus, router, settings, found)
         finally:
-            await _let_go(plan.bus, settings.check_timeout)
-    except _NotWellError as error:
+            await _close(plan.bus, settings.check_timeout)
+    except _CheckFailedError as error:
         found.append(error.finding)
-    return [finding._replace(says=redact(finding.says), to_do=redact(finding.to_do)) for finding in found]
+    return [finding._replace(text=redact(finding.text), to_do=redact(finding.to_do)) for finding in found]
 
 
-async def _look(service: EventBus, router: Router, settings: Settings, found: list[Finding]) -> None:
+async def _run_checks(service: EventBus, router: Router, settings: Settings, found: list[Finding]) -> None:
     """Check after check, until one fails."""
     bus, timeout_s = service.name, settings.check_timeout
-    await _within(timeout_s, bus, "connects", service.connect, "start it, or correct its address and credentials")
-    found.append(Finding(bus, "connects", "ok", "it answers, and lets this user in"))
-    sentences = await _within(timeout_s, bus, "exists", service.check, "make what is missing, or allow it")
+    await _within(timeout_s, bus, "connection", service.connect, "start it, or correct its address and credentials")
+    found.append(Finding(bus, "connection", "ok", "reachable, and access is granted"))
+    sentences = await _within(timeout_s, bus, "destinations", service.check, "create what is missing, or grant access to it")
     found += [
-        Finding(bus, "exists", "ok", sentence) if isinstance(sentence, str) else Finding(bus, "is safe", "risk", *sentence)
+        Finding(bus, "destinations", "ok", sentence) if isinstance(sentence, str) else Finding(bus, "safety", "risk", *sentence)
         for sentence in sentences
     ]
     found.append(_judge_limits(service))
     if settings.for_bus(bus)["overflow"] == "drop":
-        says = f"events are dropped while its queue is full (--{bus}-overflow drop)"
-        found.append(Finding(bus, "is safe", "risk", says, "leave it out: a full queue then goes on in the spool"))
+        text = f"events are dropped while the queue is full (--{bus}-overflow drop)"
+        to_do = f"remove --{bus}-overflow, so that a full queue goes to the spool"
+        found.append(Finding(bus, "safety", "risk", text, to_do))
     if not settings.probe:
         return
     probe = _make_probe(bus, router)
-    says = "not tried, as the allow list has neither session_end nor error"
+    text = f"not sent: --{bus}-include-payloads has neither session_end nor error"
     if probe is not None:
-        says = await _within(timeout_s, bus, "takes a probe", lambda: _send(service, probe), "allow this user to write")
-    found.append(Finding(bus, "takes a probe", "ok", says))
+        text = await _within(timeout_s, bus, "probe", lambda: _send(service, probe), "allow this user to write")
+    found.append(Finding(bus, "probe", "ok", text))
 
 
 def _plan(bus: str, settings: Settings) -> tuple[BusPlan, Router]:
@@ -118,8 +119,8 @@ def _plan(bus: str, settings: Settings) -> tuple[BusPlan, Router]:
         plan = plan_bus(bus, settings.for_bus(bus))
         return plan, Router(bus, plan.routing, carries_headers=plan.bus.limits.carries_headers)
     except TardisMachineError as error:
-        says = "; ".join(error.problems) if isinstance(error, SettingsError) else str(error)
-        raise _NotWellError(Finding(bus, "is set up", "no", says, "correct the options")) from None
+        text = "; ".join(error.problems) if isinstance(error, SettingsError) else str(error)
+        raise _CheckFailedError(Finding(bus, "configuration", "failed", text, "correct the options")) from None
 
 
 async def _within(timeout_s: float, bus: str, check: str, step: Callable[[], Awaitable[T]], to_do: str) -> T:
@@ -127,23 +128,25 @@ async def _within(timeout_s: float, bus: str, check: str, step: Callable[[], Awa
         async with asyncio.timeout(timeout_s):
             return await step()
     except TimeoutError:
-        says = f"no answer within {timeout_s:g} s"
+        text = f"no answer within {timeout_s:g} s"
     except TardisMachineError as error:
-        says = str(error)
-        # It says by itself what is wrong; waiting will not help.
-        to_do = "correct what is named here" if isinstance(error, TerminalDeliveryError) and check == "connects" else to_do
+        text = str(error)
+        # The error says what is wrong; trying again will not help.
+        to_do = "correct what the finding names" if isinstance(error, TerminalDeliveryError) and check == "connection" else to_do
     except Exception as error:  # whatever a client raises, it is a finding and no crash
-        says = f"{type(error).__name__}: {error}"
-    raise _NotWellError(Finding(bus, check, "no", says, to_do)) from None
+        text = f"{type(error).__name__}: {error}"
+    raise _CheckFailedError(Finding(bus, check, "failed", text, to_do)) from None
 
 
 def _judge_limits(service: EventBus) -> Finding:
     record_bytes = service.limits.record_bytes
-    says = f"it takes {record_bytes} bytes a record, and {service.limits.batch_records} records at once"
-    if record_bytes >= _ROOMY_BYTES:
-        return Finding(service.name, "is large enough", "ok", says)
-    to_do = f"large books need {_ROOMY_BYTES} bytes: raise the limit of the service, or set --{service.name}-oversize split"
-    return Finding(service.name, "is large enough", "no", says, to_do)
+    text = f"accepts records of up to {record_bytes} bytes, {service.limits.batch_records} at a time"
+    if record_bytes >= _LARGE_BOOK_BYTES:
+        return Finding(service.name, "size limits", "ok", text)
+    to_do = (
+        f"a large book needs {_LARGE_BOOK_BYTES} bytes: raise the limit of the service, or set --{service.name}-oversize split"
+    )
+    return Finding(service.name, "size limits", "failed", text, to_do)
 
 
 def _make_probe(bus: str, router: Router) -> Record | None:
@@ -158,7 +161,9 @@ def _make_probe(bus: str, router: Router) -> Record | None:
         session = LedgerSession(session_id, "", "realtime", meta, now_us, ended_us=now_us, complete=True)
         (event,) = encoder.encode_session_end(to_session_end(session))
     elif router.admits("error"):
-        (event,) = encoder.encode([ErrorMessage("", to_timestamp(now_us), "a probe of 'tardis-machine doctor', and no error")])
+        (event,) = encoder.encode(
+            [ErrorMessage("", to_timestamp(now_us), "a probe sent by 'tardis-machine doctor'; nothing is wrong")]
+        )
     else:
         return None
     return Record(router.route(event.stream), event)
@@ -167,14 +172,14 @@ def _make_probe(bus: str, router: Router) -> Record | None:
 async def _send(service: EventBus, probe: Record) -> str:
     for failure in await service.send([probe]):
         raise failure.error
-    return f"{probe.destination} confirmed a {probe.route.payload_case} of session {probe.route.session_id}"
+    return f"{probe.destination} confirmed a {probe.route.payload_case} event of session {probe.route.session_id}"
 
 
-async def _let_go(service: EventBus, timeout_s: float) -> None:
+async def _close(service: EventBus, timeout_s: float) -> None:
     try:
         async with asyncio.timeout(timeout_s):
             await service.close()
-    except Exception:  # noqa: S110 - what is known of it has been said
+    except Exception:  # noqa: S110 - the findings are complete
         pass
 
 
@@ -195,13 +200,13 @@ def _print(findings: Sequence[Finding]) -> None:
             finding.bus,
             f"[{color}]{finding.state}[/]",
             finding.check,
-            f"[{color}]{escape(finding.says)}[/]",
+            f"[{color}]{escape(finding.text)}[/]",
             escape(finding.to_do),
         )
         table.add_row(*texts)
     console.print(table)
     buses = dict.fromkeys(finding.bus for finding in findings)
-    ill = dict.fromkeys(finding.bus for finding in findings if not finding.is_well)
+    failed = dict.fromkeys(finding.bus for finding in findings if not finding.has_passed)
     risky = dict.fromkeys(finding.bus for finding in findings if finding.state == "risk")
-    said = [f"{what}: {', '.join(which)}." for what, which in (("Not well", ill), ("Events are at risk", risky)) if which]
-    console.print(" ".join(said) or f"All is well with {', '.join(buses)}.")
+    verdicts = [f"{what}: {', '.join(which)}." for what, which in (("Failed", failed), ("Events may be lost", risky)) if which]
+    console.print(" ".join(verdicts) or f"All checks passed: {', '.join(buses)}.")

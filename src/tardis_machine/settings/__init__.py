@@ -22,7 +22,6 @@ from .values import (
     switch,
     text,
     url,
-    urls,
 )
 
 __all__ = [
@@ -44,5 +43,4 @@ __all__ = [
     "switch",
     "text",
     "url",
-    "urls",
 ]

@@ -25,7 +25,6 @@ __all__ = [
     "switch",
     "text",
     "url",
-    "urls",
 ]
 
 T = TypeVar("T")
@@ -190,12 +189,6 @@ def url(*schemes: str) -> ValueParser[str]:
         return given
 
     return ValueParser(read, f"a URL that starts with {' or '.join(f'{scheme}://' for scheme in schemes)} and has a host", "URL")
-
-
-def urls(*schemes: str) -> ValueParser[tuple[str, ...]]:
-    """URLs, separated by commas."""
-    one = url(*schemes)
-    return _list_of(one, f"URLs separated by commas, each of which {one.takes.removeprefix('a URL that ')}", "URL,…")
 
 
 _HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?", re.IGNORECASE | re.ASCII)

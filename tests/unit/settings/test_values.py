@@ -24,7 +24,6 @@ from tardis_machine.settings import (
     switch,
     text,
     url,
-    urls,
 )
 from tardis_machine.settings.option import mask, secrets_in, to_text
 
@@ -58,7 +57,6 @@ UNKNOWN_PLACEHOLDER = (
         (switch, "0", False),
         (path, "~/x", Path.home() / "x"),
         (url("http", "https"), "http://127.0.0.1:80/v1", "http://127.0.0.1:80/v1"),
-        (urls("nats", "tls"), "nats://a:4222,tls://b", ("nats://a:4222", "tls://b")),
         (hosts(9092), "a,b:9093, [::1]:1", ("a:9092", "b:9093", "[::1]:1")),
         (names, "a, b ,c", ("a", "b", "c")),
         (names, '\'a,b\',"c""d"', ("a,b", 'c"d')),
