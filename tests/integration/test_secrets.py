@@ -210,7 +210,7 @@ def test_a_refused_secret_is_not_repeated() -> None:
     wrong = {option.name: f"{CANARY}\n{CANARY}" for option in SECRETS}
     answer = run({}, "serve", *(word for name, value in wrong.items() for word in (f"--{name}", value)))
     assert answer.returncode == 2
-    assert "--auth-token: expected a line of text, not empty (the value is not shown)" in answer.stderr
+    assert "--auth-token: expected a non-empty line of text (the value is not shown)" in answer.stderr
     answer = run({}, "serve", "--auth-tokn", CANARY, f"--api-kye={CANARY}", "--redis-url", f"ftp://:{CANARY}@h")
     assert answer.returncode == 2
     assert "did you mean --auth-token?" in answer.stderr
@@ -297,7 +297,7 @@ def test_a_start_that_fails(parrots: tuple[int, int], tmp_path: Path) -> None:
     given = {name: canary(name) for name in ("api-key", "auth-token")} | {"workers": "0", "port": str(parrots[0])}
     answer = run(given, "serve", "--debug")
     assert answer.returncode == 2
-    assert "which can't be listened on" in answer.stderr
+    assert "is in use on" in answer.stderr
 
 
 def test_a_replay_that_nobody_serves(parrots: tuple[int, int], tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class ValueParser(Generic[T]):
             raise ValueError(f"expected {self.takes}") from None
 
 
-def text(takes: str = "a line of text, not empty", metavar: str = "TEXT", *, lines: bool = False) -> ValueParser[str]:
+def text(takes: str = "a non-empty line of text", metavar: str = "TEXT", *, lines: bool = False) -> ValueParser[str]:
     """One line of text, or with `lines` any number of them."""
 
     def read(given: str) -> str:

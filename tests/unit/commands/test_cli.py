@@ -26,7 +26,7 @@ from tardis_machine.settings.option import one_of
 PROGRAM = [sys.executable, "-m", "tardis_machine"]
 LAKE_COMMANDS = one_of(tuple(name.partition(" ")[2] for name in COMMANDS if name.startswith("lake ")))
 TWO_PROBLEMS = (
-    "error: --host: expected a line of text, not empty, got ''\nerror: --port: expected a whole number from 0 to 65534, got 'x'\n"
+    "error: --host: expected a non-empty line of text, got ''\nerror: --port: expected a whole number from 0 to 65534, got 'x'\n"
 )
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TM_") and name != "PORT"}
 

@@ -279,7 +279,7 @@ def test_a_secret_is_in_no_problem(argv: list[str], environ: dict[str, str]) -> 
 
 
 def test_a_secret_with_a_bad_value_says_what_it_takes() -> None:
-    assert problems_of("--api-key=") == ["--api-key: expected a line of text, not empty (the value is not shown)"]
+    assert problems_of("--api-key=") == ["--api-key: expected a non-empty line of text (the value is not shown)"]
 
 
 def test_secrets_are_shown_nowhere_and_listed_for_logs() -> None:
@@ -408,12 +408,12 @@ def test_keywords_do_not_read_the_environment() -> None:
         ({"prot": 1}, ["prot is not a setting: did you mean port?"]),
         ({"port": True}, ["port: expected a whole number from 0 to 65534, got true"]),
         ({"port": 8000.5}, ["port: expected a whole number from 0 to 65534, got '8000.5'"]),
-        ({"host": object}, ["host: expected a line of text, not empty, got a type"]),
+        ({"host": object}, ["host: expected a non-empty line of text, got a type"]),
         ({"kafak": {}}, ["kafak is not a setting: did you mean kafka?"]),
         ({"kafka": "a"}, ["kafka: expected a mapping of the options of kafka, got a str"]),
         ({"kafka": {"brokers": {"a": 1}, "topic": ["t"]}},
          [f"kafka.brokers: expected {HOSTS}, got a mapping",
-          "kafka.topic: expected a line of text, not empty, got a list"]),
+          "kafka.topic: expected a non-empty line of text, got a list"]),
         ({"kafka": {"brokers": [["a"]], "topic": "t"}},
          [f"kafka.brokers: expected {HOSTS}, got a list inside another value"]),
         ({"kafka": {"brokers": "a"}}, ["kafka.topic is required when kafka.brokers is given"]),
@@ -425,7 +425,7 @@ def test_keywords_do_not_read_the_environment() -> None:
          ["event_bus.brokers is required when event_bus.topic is given"]),
         ({"kafka": {"brokers": "a", "topic": "t"}, "event_bus": {"provider": "kafka", "topic": "u"}},
          ["event_bus.topic and kafka.topic are the same setting, given twice"]),
-        ({"api_key": "a\nb"}, ["api_key: expected a line of text, not empty (the value is not shown)"]),
+        ({"api_key": "a\nb"}, ["api_key: expected a non-empty line of text (the value is not shown)"]),
         ({"config": "x"}, ["config: settings given in Python can't come from a file as well"]),
     ],
 )  # fmt: skip
