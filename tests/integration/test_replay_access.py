@@ -145,7 +145,7 @@ async def test_the_next_port_serves_too(cache_dir: Path) -> None:
         for one in (port, port + 1):
             assert status_of(await answer_to(one, http_get("/health-check"))) == 200
         second = TardisMachine(cache_dir=cache_dir, workers=1)
-        with pytest.raises(SettingsError, match=f"port: got {port}, which can't be listened on at 127.0.0.1"):
+        with pytest.raises(SettingsError, match=f"port {port} is in use on 127.0.0.1; choose another with --port"):
             await second.start(port=port)
         assert second.worker_pids == []
     finally:

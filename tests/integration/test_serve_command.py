@@ -90,5 +90,5 @@ def test_a_port_in_use_is_said_in_one_sentence(tmp_path: Path) -> None:
                 timeout=30,
             )
             assert ended.returncode == 2
-            assert ended.stderr.splitlines()[-1].startswith(f"error: port: got {port}, which can't be listened on")
+            assert ended.stderr.splitlines()[-1].startswith(f"error: port {port} is in use on ")
             assert "Traceback" not in ended.stderr

@@ -5,6 +5,7 @@ Invariant: no request is taken before everything behind it has started, or after
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -94,7 +95,7 @@ class Server:
     async def start(self, host: str, port: int) -> None:
         settings = self._settings
         if settings.auth_token is None and not _is_loopback(host):
-            log.warning("anyone who reaches this address is served: set auth-token, or listen on 127.0.0.1", host=host)
+            log.warning("anyone who reaches this address is served; set auth-token, or listen on 127.0.0.1", host=host)
         machine = await self.engine.start()
         try:
             runner = web.AppRunner(
@@ -140,10 +141,9 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
     try:
         await site.start()
     except OSError as error:
-        problem = (
-            f"port: got {port}, which can't be listened on at {host} ({error.strerror}), takes one that is free, as is the next"
-        )
-        raise SettingsError([problem]) from error
+        is_in_use = error.errno == errno.EADDRINUSE
+        problem = f"is in use on {host}" if is_in_use else f"can't be used on {host} ({error.strerror})"
+        raise SettingsError([f"port {port} {problem}; choose another with --port (the next port is used too)"]) from error
     server: Any = site._server
     return int(server.sockets[0].getsockname()[1])
 

@@ -102,10 +102,14 @@ class HttpRoutes:
         except ConnectionError:
             return False  # the client went away
         except TardisMachineError as error:
-            log.error("a replay failed after its first byte; the transfer is cut", path=request.path, error=str(error))
+            log.error(
+                "a replay failed after its answer had begun, so the connection was cut", path=request.path, error=str(error)
+            )
         except Exception as error:
             log.exception(
-                "a replay met an internal error after its first byte; the transfer is cut", path=request.path, cause=error
+                "a replay met an internal error after its answer had begun, so the connection was cut",
+                path=request.path,
+                cause=error,
             )
         if request.transport is not None:
             request.transport.close()
@@ -153,11 +157,13 @@ async def read_options(request: web.Request) -> Any:
         text = request.query.get("options", "")
         name = "options"
         if not text:
-            raise OptionsError('options: got nothing, takes a JSON object, as in ?options={"exchange":"bitmex",…}', "options")
+            raise OptionsError('options: expected a JSON object, as in ?options={"exchange":"bitmex",…}, got nothing', "options")
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise OptionsError(f'{name}: is no JSON ({error}), takes an object such as {{"exchange":"bitmex",…}}', name) from None
+        raise OptionsError(
+            f'{name}: expected an object such as {{"exchange":"bitmex",…}}, but it is not valid JSON ({error})', name
+        ) from None
 
 
 async def _read_body(request: web.Request) -> bytes:
@@ -165,7 +171,7 @@ async def _read_body(request: web.Request) -> bytes:
         return await request.read()
     except (HttpProcessingError, web.RequestPayloadError) as error:
         cause = " ".join(str(error).split()) or type(error).__name__
-        raise OptionsError(f"body: can't be read ({cause}), takes a whole JSON object", "body") from None
+        raise OptionsError(f"body: the JSON object could not be read to its end ({cause})", "body") from None
 
 
 def error_response(error: TardisMachineError) -> web.Response:
@@ -194,7 +200,7 @@ def requires_token(token: str) -> Middleware:
     async def check_token(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get(hdrs.AUTHORIZATION, "").encode(errors="surrogateescape")
         if not hmac.compare_digest(given, expected):
-            reason = "Authorization: takes Bearer and the token that this server was started with"
+            reason = "Authorization: expected Bearer and the token that this server was started with"
             raise web.HTTPUnauthorized(reason=reason, headers={hdrs.WWW_AUTHENTICATE: "Bearer"})
         return await handler(request)
 
@@ -251,6 +257,6 @@ def aiohttp_logger() -> logging.Logger:
 def _is_our_fault(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
-        log.info("bytes that are no HTTP were refused", error=" ".join(str(error).split())[:200])
+        log.info("refused bytes that are not HTTP", error=" ".join(str(error).split())[:200])
         return False
     return not isinstance(error, ConnectionError)

@@ -78,7 +78,7 @@ class ClientConnection:
             await self.socket.prepare(self._request)
         except ValueError:
             # aiohttp stumbles over bytes that are no text where it looks for words.
-            raise web.HTTPBadRequest(reason="the WebSocket handshake holds bytes that are no text") from None
+            raise web.HTTPBadRequest(reason="the WebSocket handshake is not valid text") from None
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._ping())]
         CONNECTIONS.labels(self._request.path).inc()
         return self
@@ -255,7 +255,7 @@ def _checked(filters: Sequence[Filter]) -> Sequence[Filter]:
     for item in filters:
         for name in (item.channel, *(() if item.symbols is UNSET else item.symbols)):
             if not isinstance(name, str):
-                raise TypeError(f"{name!r} is no name of a channel or symbol")
+                raise TypeError(f"{name!r} is not the name of a channel or a symbol")
     return filters
 
 
@@ -272,7 +272,7 @@ class ReplaySession:
     def add(self, member: Member) -> None:
         """Takes another connection in."""
         if self._started:
-            raise OptionsError("session: got a session that has started, takes connections only before it starts", "session")
+            raise OptionsError("session: this session has already started; connections can join it only before that", "session")
         self._members.append(member)
 
     async def _run(self) -> Ending:
