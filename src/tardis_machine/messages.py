@@ -347,7 +347,7 @@ def is_calendar_second(text: str) -> bool:
 def _cache_seconds(text: str) -> int:
     whole = text[:-1].partition(".")[0]
     if whole[10:11] != "T":
-        raise ValueError(f"{text!r} is no timestamp")
+        raise ValueError(f"{text!r} is not a timestamp")
     seconds = int(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())
     if len(SECONDS_OF) >= _CACHE_LIMIT:
         SECONDS_OF.clear()

@@ -329,9 +329,9 @@ def test_dead_letters_are_sent_again_once(program: Program) -> None:
     [
         ((), "--exchange, --options or --dead-letter is required"),
         (("--exchange", "bitmx"), "--exchange: got 'bitmx', takes one of "),
-        (("--exchange", "bitmex"), "--data-types: got nothing, takes an array"),
-        ((*ASKED, "--data-types", "trades"), "--data-types: got 'trades', takes trade"),
-        ((*ASKED[:-2], "--data-types", "trade"), "--to: got nothing, takes an ISO 8601 date"),
+        (("--exchange", "bitmex"), "--data-types: expected an array"),
+        ((*ASKED, "--data-types", "trades"), "--data-types: unknown data type 'trades'; expected trade"),
+        ((*ASKED[:-2], "--data-types", "trade"), "--to: expected an ISO 8601 date .*, got nothing"),
         ((*NORMALIZED, "--filters", "[]"), "--filters is only for raw history; add --raw"),
         (("--raw", *NORMALIZED), "--symbols can't be combined with --raw; use --filters"),
         (
@@ -340,10 +340,10 @@ def test_dead_letters_are_sent_again_once(program: Program) -> None:
         ),
         (
             ("--raw", *ASKED[:2], *ASKED[4:], "--filters", '[{"channel":"x"}]'),
-            r"--filters\[0\].channel: got 'x', bitmex takes one of ",
+            r"--filters\[0\].channel: bitmex has no channel 'x'; it has ",
         ),
         ((*NORMALIZED, "--options", "{}"), "--exchange can't be combined with --options, which holds the whole request"),
-        (("--options", "[]"), "--options: got an empty array, takes at least one request"),
+        (("--options", "[]"), "--options: expected at least one request, got an empty array"),
         (("--options", '[{"exchange":"x"}]'), r"--options: \[0\].exchange: got 'x', takes one of "),
         (("--options", "@/no/such/file"), "--options: can't read '/no/such/file': No such file"),
     ],

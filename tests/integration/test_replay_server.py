@@ -120,16 +120,16 @@ async def test_answers_compress_when_asked(client: Client, encoding: str) -> Non
         (options(exchange="bitmx"), "exchange", "bitmex"),
         (options(exchange=7), "exchange", "takes one of"),
         (options(dataTypes=["trades"]), "dataTypes", "trade"),
-        (options(dataTypes=[]), "dataTypes", "takes an array"),
+        (options(dataTypes=[]), "dataTypes", "expected an array"),
         (options(dataTypes=["option_summary"]), "dataTypes", "bitmex has no option_summary"),
-        (options(symbols="XBTUSD"), "symbols", "takes an array of texts"),
-        (options(**{"from": "yesterday"}), "from", "takes an ISO 8601 date"),
+        (options(symbols="XBTUSD"), "symbols", "expected an array of texts"),
+        (options(**{"from": "yesterday"}), "from", "expected an ISO 8601 date"),
         (options(to="2019-01-01"), "to", "not before from"),
-        (options(withDisconnectMessages="yes"), "withDisconnectMessages", "takes true or false"),
+        (options(withDisconnectMessages="yes"), "withDisconnectMessages", "expected true or false"),
         (options(symbol=["XBTUSD"]), "symbol", "did you mean symbols?"),
         ([options(), options(exchange="x")], "[1].exchange", "takes one of"),
         ([], "options", "at least one request"),
-        ("text", "options", "takes a JSON object"),
+        ("text", "options", "expected a JSON object"),
     ],
 )
 async def test_bad_options_are_named_before_any_upstream_call(
@@ -145,7 +145,7 @@ async def test_bad_options_are_named_before_any_upstream_call(
 async def test_what_is_no_json_or_no_route_is_said(client: Client) -> None:
     async with client.http.get(client.url("/replay"), params={"options": "{"}) as response:
         assert response.status == 400
-        assert "is no JSON" in (await response.json())["message"]
+        assert "not valid JSON" in (await response.json())["message"]
     async with client.http.get(client.url("/replay")) as response:
         assert response.status == 400
     async with client.http.get(client.url("/nowhere")) as response:

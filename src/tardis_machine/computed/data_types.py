@@ -83,4 +83,4 @@ def _parse(name: str) -> type[Message] | Computable:
 
 def _unknown(name: str, known: Sequence[str]) -> OptionsError:
     given = name if len(name) <= _SHOWN_LENGTH else f"{name[:_SHOWN_LENGTH]}..."
-    return OptionsError(f"dataTypes: got '{given}', takes {', '.join(known)}", "dataTypes")
+    return OptionsError(f"dataTypes: unknown data type '{given}'; expected {', '.join(known)}", "dataTypes")

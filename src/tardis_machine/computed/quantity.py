@@ -18,7 +18,7 @@ _QUANTITY = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCI
 def parse_quantity(text: str, unit: float = 1) -> float:
     """The number of that many units; ValueError where it is none."""
     if not _QUANTITY.fullmatch(text) or isinf(float(text) * unit):
-        raise ValueError(f"'{text}' is no number")
+        raise ValueError(f"'{text}' is not a number")
     return js_number(float(text) * unit)
 
 

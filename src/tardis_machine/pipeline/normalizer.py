@@ -160,7 +160,7 @@ def decode_lines(lines: Sequence[bytes]) -> Decoded:
 def _checked(data_types: Sequence[str], exchange: str, known: Sequence[str]) -> list[str]:
     for name in data_types:
         if name not in known:
-            raise OptionsError(f"dataTypes: {exchange} has no {name!r}, takes {', '.join(known)}", "dataTypes")
+            raise OptionsError(f"dataTypes: {exchange} has no {name!r}; it has {', '.join(known)}", "dataTypes")
     return list(data_types)
 
 

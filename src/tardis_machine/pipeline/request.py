@@ -134,9 +134,9 @@ def _one_or_many(options: Any, parse: Callable[..., Request]) -> list[Request]:
     if not isinstance(options, list):
         return [parse(options)]
     if not options:
-        raise OptionsError("options: got an empty array, takes at least one request", "options")
+        raise OptionsError("options: expected at least one request, got an empty array", "options")
     if len(options) > MAX_MERGED:
-        raise OptionsError(f"options: got an array of {len(options)} requests, takes at most {MAX_MERGED}", "options")
+        raise OptionsError(f"options: expected at most {MAX_MERGED} requests, got {len(options)}", "options")
     return [parse(item, f"[{index}].") for index, item in enumerate(options)]
 
 
@@ -145,14 +145,14 @@ class _Fields:
 
     def __init__(self, options: Any, known: set[str], prefix: str = "") -> None:
         if not isinstance(options, Mapping):
-            raise OptionsError(f"options: got {_shown(options)}, takes a JSON object", "options")
+            raise OptionsError(f"options: expected a JSON object, got {_shown(options)}", "options")
         self._options = options
         self._prefix = prefix
         for name in options:
             if name not in known:
                 near = get_close_matches(name[:80], known, 1)
-                hint = f", did you mean {near[0]}?" if near else f", takes {', '.join(sorted(known))}"
-                raise self._wrong(name if name.isidentifier() and len(name) < 80 else _shown(name), f"is no option{hint}")
+                hint = f"; did you mean {near[0]}?" if near else f"; expected {', '.join(sorted(known))}"
+                raise self._wrong(name if name.isidentifier() and len(name) < 80 else _shown(name), f"not an option{hint}")
 
     def _wrong(self, name: str, problem: str) -> OptionsError:
         field = f"{self._prefix}{name}"
@@ -167,7 +167,9 @@ class _Fields:
     def common(self, exchange: Exchange) -> dict[str, Any]:
         from_us, to_us = self._date_us("from"), self._date_us("to")
         if to_us < from_us:
-            raise self._wrong("to", f"got {self._options['to']}, takes a date that is not before from ({self._options['from']})")
+            raise self._wrong(
+                "to", f"expected a date that is not before from ({self._options['from']}), got {self._options['to']}"
+            )
         return {
             "exchange": exchange.name,
             "from_us": from_us,
@@ -184,12 +186,12 @@ class _Fields:
                 return parse_date_us(value)
         except ValueError:
             pass
-        raise self._wrong(name, f"got {_shown(value)}, takes an ISO 8601 date such as 2020-02-01 or 2020-02-01T10:30:00Z")
+        raise self._wrong(name, f"expected an ISO 8601 date such as 2020-02-01 or 2020-02-01T10:30:00Z, got {_shown(value)}")
 
     def _text(self, name: str) -> str | None:
         value = self._options.get(name)
         if value is not None and not isinstance(value, str):
-            raise self._wrong(name, f"got a {type(value).__name__}, takes text")
+            raise self._wrong(name, f"expected text, got a {type(value).__name__}")
         return value
 
     def flag(self, name: str) -> bool:
@@ -197,7 +199,7 @@ class _Fields:
         if value is None:
             return False
         if not isinstance(value, bool):
-            raise self._wrong(name, f"got {_shown(value)}, takes true or false")
+            raise self._wrong(name, f"expected true or false, got {_shown(value)}")
         return value
 
     def _wait(self) -> bool | float:
@@ -207,22 +209,22 @@ class _Fields:
             return False
         if isinstance(value, bool) or (isinstance(value, (int, float)) and 0 < value < 1e6):
             return value
-        raise self._wrong(name, f"got {_shown(value)}, takes true, false or a number of minutes")
+        raise self._wrong(name, f"expected true, false or a number of minutes, got {_shown(value)}")
 
     def texts(self, name: str) -> list[str] | None:
         value = self._options.get(name)
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-            raise self._wrong(name, f"got {_shown(value)}, takes an array of texts")
+            raise self._wrong(name, f"expected an array of texts, got {_shown(value)}")
         return list(value)
 
     def live_symbols(self, exchange: Exchange) -> list[str] | None:
         if exchange.live is None:
-            raise self._wrong("exchange", f"got {exchange.name!r}, which has no live data")
+            raise self._wrong("exchange", f"{exchange.name} has no live data")
         symbols = self.texts("symbols")
         if not symbols and exchange.live.feed.needs_symbols:
-            raise self._wrong("symbols", f"got nothing, live data of {exchange.name} takes at least one symbol")
+            raise self._wrong("symbols", f"live data of {exchange.name} needs at least one symbol")
         return symbols
 
     def timeout_ms(self) -> float:
@@ -231,14 +233,14 @@ class _Fields:
         if value is None:
             return DEFAULT_TIMEOUT_MS
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 86_400_000:
-            raise self._wrong(name, f"got {_shown(value)}, takes milliseconds from 0 (never) to 86400000")
+            raise self._wrong(name, f"expected milliseconds from 0 (never) to 86400000, got {_shown(value)}")
         return value
 
     def data_types(self, exchange: Exchange) -> list[str]:
         names = self.texts("dataTypes")
         if not names:
             raise self._wrong(
-                "dataTypes", f"got {_shown(self._options.get('dataTypes'))}, takes an array such as {DATA_TYPES[:2]}"
+                "dataTypes", f"expected an array such as {DATA_TYPES[:2]}, got {_shown(self._options.get('dataTypes'))}"
             )
         try:
             parsed = parse_data_types(names)
@@ -246,7 +248,7 @@ class _Fields:
             raise OptionsError(f"{self._prefix}{error}", f"{self._prefix}dataTypes") from None
         for kind in parsed.normalizers:
             if kind not in exchange.data_types:
-                raise self._wrong("dataTypes", f"{exchange.name} has no {kind}, takes {', '.join(exchange.data_types)}")
+                raise self._wrong("dataTypes", f"{exchange.name} has no {kind}; it has {', '.join(exchange.data_types)}")
         return names
 
     def filters(self, exchange: Exchange) -> list[Filter]:
@@ -254,27 +256,27 @@ class _Fields:
         if value is None:
             return []
         if not isinstance(value, list):
-            raise self._wrong("filters", f"got {_shown(value)}, takes an array of {{channel, symbols?}}")
+            raise self._wrong("filters", f"expected an array of {{channel, symbols?}}, got {_shown(value)}")
         return [self._filter(exchange, index, item) for index, item in enumerate(value)]
 
     def _filter(self, exchange: Exchange, index: int, item: Any) -> Filter:
         name = f"filters[{index}]"
         if not isinstance(item, Mapping):
-            raise self._wrong(name, f"got {_shown(item)}, takes {{channel, symbols?}}")
+            raise self._wrong(name, f"expected {{channel, symbols?}}, got {_shown(item)}")
         for key in item:
             if key not in ("channel", "symbols"):
                 raise self._wrong(
-                    f"{name}.{key}" if len(key) < 80 else name, f"{_shown(key)} is no option, takes channel and symbols"
+                    f"{name}.{key}" if len(key) < 80 else name, f"not an option; expected channel and symbols, got {_shown(key)}"
                 )
         channel = item.get("channel")
         if channel not in exchange.channels:
             known = ", ".join(exchange.channels)
-            raise self._wrong(f"{name}.channel", f"got {_shown(channel)}, {exchange.name} takes one of {known}")
+            raise self._wrong(f"{name}.channel", f"{exchange.name} has no channel {_shown(channel)}; it has {known}")
         symbols = item.get("symbols")
         if symbols is None:
             return Filter(channel, UNSET)
         if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-            raise self._wrong(f"{name}.symbols", f"got {_shown(symbols)}, takes an array of texts")
+            raise self._wrong(f"{name}.symbols", f"expected an array of texts, got {_shown(symbols)}")
         return Filter(channel, symbols)
 
 

@@ -231,5 +231,5 @@ async def test_batches_keep_their_bounds() -> None:
 
 
 def test_a_name_that_is_none_is_refused() -> None:
-    with pytest.raises(OptionsError, match=r"^dataTypes: got 'quotes', takes quote$"):
+    with pytest.raises(OptionsError, match=r"^dataTypes: unknown data type 'quotes'; expected quote$"):
         compute([], ["quotes"])

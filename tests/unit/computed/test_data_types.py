@@ -75,7 +75,7 @@ def test_sources_are_normalized_in_mapper_order_and_shown_only_if_asked_for() ->
 def test_a_wrong_name_is_told_what_is_right(name: str, takes: str) -> None:
     with pytest.raises(OptionsError) as raised:
         parse_data_types(["trade", name])
-    assert str(raised.value) == f"dataTypes: got '{name}', takes {takes}"
+    assert str(raised.value) == f"dataTypes: unknown data type '{name}'; expected {takes}"
     assert raised.value.field == "dataTypes"
 
 
