@@ -128,10 +128,10 @@ async def test_without_a_bus_it_prints() -> None:
     ("argv", "problem"),
     [
         ((), "--exchange or --options is required"),
-        (("--exchange", "deribit", "--data-types", "trade"), "--symbols: got nothing"),
-        (("--exchange", "bitmex"), "--data-types: got nothing"),
+        (("--exchange", "deribit", "--data-types", "trade"), "--symbols: live data of deribit needs at least one symbol"),
+        (("--exchange", "bitmex"), "--data-types: expected an array"),
         ((*REQUEST, "--options", "{}"), "--exchange can't be combined with --options, which holds the whole request"),
-        ((*REQUEST, "--exchange-urls", "nowhere:ws://x"), "exchange-urls: got 'nowhere'"),
+        ((*REQUEST, "--exchange-urls", "nowhere:ws://x"), "exchange-urls: expected an exchange that has live data"),
     ],
 )
 def test_mistakes_are_said_in_one_sentence(argv: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]) -> None:

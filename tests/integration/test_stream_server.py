@@ -116,10 +116,10 @@ async def test_events_hold_what_the_client_did_not_ask_for_in_its_place(tmp_path
 async def test_bad_options_are_refused_with_the_field(tmp_path: Path) -> None:
     async with scripted_exchange() as exchange, live_machine(exchange, tmp_path) as client:
         for wrong, field in (
-            ({"exchange": "binance-jersey"}, "exchange: got 'binance-jersey', which has no live data"),
-            ({"exchange": "coinbase", "symbols": None}, "symbols: got nothing"),
-            ({"timeoutIntervalMS": -1}, "timeoutIntervalMS: got -1"),
-            ({"from": "2020-01-01"}, "from: is no option"),
+            ({"exchange": "binance-jersey"}, "exchange: binance-jersey has no live data"),
+            ({"exchange": "coinbase", "symbols": None}, "symbols: live data of coinbase needs at least one symbol"),
+            ({"timeoutIntervalMS": -1}, "timeoutIntervalMS: expected milliseconds from 0 (never) to 86400000, got -1"),
+            ({"from": "2020-01-01"}, "from: not an option"),
         ):
             async with client.http.ws_connect(client.ws_url(ROUTE), params=asked(**wrong)) as socket:
                 message = await socket.receive()
@@ -173,7 +173,7 @@ async def test_only_so_many_live_requests_are_taken_and_the_next_is_told_to_come
         await exchange.client()
         async with client.http.ws_connect(client.ws_url(ROUTE), params=asked()) as second:
             message = await second.receive()
-        told = "max-live-requests: 1 live requests are under way, which is all that it takes"
+        told = "max-live-requests: 1 live requests are running, and no more are allowed; try again later"
         assert (message.data, message.extra) == (1013, told)
         await first.close()
         while client.machine.live_pids:

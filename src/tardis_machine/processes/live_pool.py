@@ -41,7 +41,9 @@ class LivePool:
     async def run(self, spec: LiveSpec, stop: asyncio.Event | None = None) -> AsyncGenerator[Chunk | Events, None]:
         """What comes of live requests, until `stop` is set or nobody takes it any more. Raises where it can't go on."""
         if len(self._executors) == self._most:
-            raise BusyError(f"max-live-requests: {self._most} live requests are under way, which is all that it takes")
+            raise BusyError(
+                f"max-live-requests: {self._most} live requests are running, and no more are allowed; try again later"
+            )
         executor = InProcess(live.LiveJobs) if self._in_process else ChildProcess(live.__name__)
         self._executors.add(executor)
         stopping: asyncio.Task[None] | None = None

@@ -384,7 +384,7 @@ class _Attempt:
             self._end(_Ending(str(error)))
 
     async def _pause(self) -> None:
-        log.warning("listening pauses, as too much is unread", exchange=self._owner.exchange)
+        log.warning("reading pauses because too many messages are waiting", exchange=self._owner.exchange)
         self._hand_on()
         await self._receiver.ready()
         self._data_at_s = self._loop.time()

@@ -23,13 +23,13 @@ def check_urls(urls: Mapping[str, str]) -> dict[str, str]:
         exchange, schemes = name.removesuffix(_REST), ("http", "https") if is_rest else ("ws", "wss")
         known = EXCHANGES.get(exchange)
         if known is None or known.live is None:
-            raise OptionsError(f"exchange-urls: got {name!r}, takes an exchange that has live data, or that and -rest")
+            raise OptionsError(f"exchange-urls: expected an exchange that has live data, with or without -rest, got {name!r}")
         if is_rest and not known.live.rest_url:
-            raise OptionsError(f"exchange-urls: got {name!r}, but live data of {exchange} needs no REST")
+            raise OptionsError(f"exchange-urls: live data of {exchange} uses no REST API, so {name!r} has no effect")
         parts = urlsplit(url)
         if parts.scheme not in schemes or not parts.hostname:
             raise OptionsError(
-                f"exchange-urls: got {url!r} for {name}, takes a URL that starts with {schemes[0]}:// or {schemes[1]}://"
+                f"exchange-urls: expected a URL that starts with {schemes[0]}:// or {schemes[1]}:// for {name}, got {url!r}"
             )
     return dict(urls)
 

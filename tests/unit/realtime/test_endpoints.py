@@ -26,12 +26,12 @@ def test_an_override_takes_the_place_of_the_base_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "url", "problem"),
     [
-        ("nowhere", "ws://x", "takes an exchange that has live data"),
-        ("binance-jersey", "ws://x", "takes an exchange that has live data"),
-        ("bitmex-rest", "http://x", "needs no REST"),
-        ("bitmex", "http://x", "takes a URL that starts with ws:// or wss://"),
-        ("binance-rest", "ws://x", "takes a URL that starts with http:// or https://"),
-        ("bitmex", "ws://", "takes a URL"),
+        ("nowhere", "ws://x", "expected an exchange that has live data"),
+        ("binance-jersey", "ws://x", "expected an exchange that has live data"),
+        ("bitmex-rest", "http://x", "uses no REST API"),
+        ("bitmex", "http://x", "expected a URL that starts with ws:// or wss://"),
+        ("binance-rest", "ws://x", "expected a URL that starts with http:// or https://"),
+        ("bitmex", "ws://", "expected a URL"),
     ],
 )
 def test_what_is_wrong_is_said(name: str, url: str, problem: str) -> None:
