@@ -228,7 +228,7 @@ WHOLE = zstandard.ZstdCompressor(write_checksum=True).compress(recorded(at(0)))
         (b"", {}, "is truncated"),
         (WHOLE[:-7], {}, "is truncated"),
         (WHOLE, {"Content_Encoding": "gzip"}, "is corrupt: Not a gzipped file"),
-        (WHOLE, {"Content_Encoding": "br"}, "came as 'br', which is not zstd or gzip"),
+        (WHOLE, {"Content_Encoding": "br"}, "is encoded as 'br', which is neither zstd nor gzip"),
         (zstandard.ZstdCompressor().compress(b"<html>Welcome</html>"), {}, "not with a timestamp"),
     ],
 )
@@ -280,7 +280,7 @@ async def test_a_slice_size_that_is_none_is_an_error(upstream: Upstream, tmp_pat
 
     upstream.fault = fault
     async with HistoryClient(upstream.url, cache_dir=tmp_path) as client:
-        with pytest.raises(SliceError, match="bitmex 2019-06-01T00:04Z came with X-Slice-Size"):
+        with pytest.raises(SliceError, match="bitmex 2019-06-01T00:04Z has the header X-Slice-Size"):
             await collect(client, 0, 5)
     assert files_in(tmp_path) == []
 
@@ -441,7 +441,7 @@ async def test_a_full_disk_is_gone_on_without(upstream: Upstream, tmp_path: Path
     # Empty minutes still fit.
     assert [item.path is not None for item in items] == [minute % 5 == 3 for minute in range(30)]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "can't be written (File too large): going on without it" in caplog.text
+    assert "can't be written (File too large); continuing without it" in caplog.text
     assert len(files_in(tmp_path)) == 6
     assert all(name.endswith(".json.zst") for name in files_in(tmp_path))
 

@@ -174,7 +174,9 @@ class HistoryApi:
                 return None
             encoding = _ENCODINGS.get(_content_encoding(response))
             if encoding is None:
-                raise SliceError(f"slice {request.name} came as {_content_encoding(response)!r}, which is not zstd or gzip")
+                raise SliceError(
+                    f"slice {request.name} is encoded as {_content_encoding(response)!r}, which is neither zstd nor gzip"
+                )
             data = await _read(response, MAX_SLICE_BYTES + 1)
             suggested = _parse_suggestion(response)
         if len(data) > MAX_SLICE_BYTES:
@@ -221,7 +223,7 @@ class HistoryApi:
 def check_api_key(api_key: str | None) -> str | None:
     """The key, when it is one that may stand in a header; an empty one is none."""
     if api_key and not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
-        raise OptionsError("'apiKey' takes letters, digits and signs without a space, got something else", "apiKey")
+        raise OptionsError("apiKey: expected letters, digits and signs without a space", "apiKey")
     return api_key or None
 
 
@@ -235,7 +237,7 @@ def _check_api_url(api_url: str) -> URL:
         usable = False
     if not usable:
         raise SettingsError(
-            [f"api-url takes an http or https URL without credentials and query, got {_without_secrets(api_url)!r}"]
+            [f"api-url: expected an http or https URL without credentials and query, got {_without_secrets(api_url)!r}"]
         )
     return url
 
@@ -263,7 +265,7 @@ def _parse_minutes(response: aiohttp.ClientResponse, request: UpstreamRequest) -
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_SLICE_MINUTES):
-        raise SliceError(f"slice {request.name} came with X-Slice-Size {text!r}, which is not a number of minutes")
+        raise SliceError(f"slice {request.name} has the header X-Slice-Size {text!r}, which is not a number of minutes")
     return int(text)
 
 

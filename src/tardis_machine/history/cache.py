@@ -67,7 +67,7 @@ def clear_cache(cache_dir: Path | str) -> None:
 def check_exchange(exchange: str) -> str:
     """The name, when it is one that may stand in a path and a URL."""
     if not _EXCHANGE.fullmatch(exchange):
-        raise OptionsError(f"'exchange' takes a name of lower-case letters, digits and dashes, got {exchange!r}", "exchange")
+        raise OptionsError(f"exchange: expected a name of lower-case letters, digits and dashes, got {exchange!r}", "exchange")
     return exchange
 
 

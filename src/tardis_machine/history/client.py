@@ -170,9 +170,9 @@ class HistoryClient:
         """
         check_exchange(exchange)
         if from_us < 0:
-            raise OptionsError("'from' takes a time from 1970 on", "from")
+            raise OptionsError("from: expected a time from 1970 on", "from")
         if not from_us <= to_us <= MAX_TIME_US:
-            raise OptionsError("'to' takes a time that is not before 'from', up to the year 9999", "to")
+            raise OptionsError("to: expected a time that is not before from, up to the year 9999", "to")
         start_us = from_us - from_us % MINUTE_US
         end_us = start_us if from_us == to_us else -(-to_us // MINUTE_US) * MINUTE_US
         replay = self._to_replay(exchange, start_us, tuple(optimize_filters(filters)), api_key)
@@ -334,7 +334,7 @@ class HistoryClient:
     def _warn_of_cache(self, error: OSError) -> None:
         if not self._warned_of_cache:
             self._warned_of_cache = True
-            _LOG.warning("the cache in %s can't be written (%s): going on without it", self._cache_dir, error.strerror or error)
+            _LOG.warning("the cache in %s can't be written (%s); continuing without it", self._cache_dir, error.strerror or error)
 
 
 def _to_slice(replay: _Replay, start_us: int, minutes: int, held: CachedFile | _Obtained, partial: bool) -> Slice:
@@ -348,7 +348,7 @@ def _to_delay_us(wait: bool | float) -> int | None:
         return None
     if not math.isfinite(wait):
         name = "waitWhenDataNotYetAvailable"
-        raise OptionsError(f"'{name}' takes true, false or a number of minutes, got {wait}", name)
+        raise OptionsError(f"{name}: expected true, false or a number of minutes, got {wait}", name)
     minutes = DEFAULT_AVAILABILITY_DELAY_MINUTES if wait is True else max(wait, MIN_AVAILABILITY_DELAY_MINUTES)
     return int(minutes * MINUTE_US)
 

@@ -90,7 +90,7 @@ def fits(data: bytes, from_us: int, to_us: int) -> bool:
 def decompress(data: bytes, encoding: Encoding, name: str) -> bytes:
     """The whole data: every frame or member is complete, and checksums are right; `name` names the slice in errors."""
     if not data:
-        raise SliceError(f"slice {name} is truncated: it has no bytes at all")
+        raise SliceError(f"slice {name} is truncated: it is empty")
     try:
         return _unzstd(data) if encoding == "zst" else _gunzip(data)
     except EOFError:

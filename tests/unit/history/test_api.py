@@ -38,14 +38,14 @@ def test_delays_scale() -> None:
     "url", ["", "api.tardis.dev", "ftp://api.tardis.dev", "http://", "https://user:hunter2@host/v1", "http://h/v1?key=hunter2"]
 )
 def test_refuses_an_api_url_without_showing_secrets(url: str) -> None:
-    with pytest.raises(SettingsError, match="api-url takes") as caught:
+    with pytest.raises(SettingsError, match="api-url: expected") as caught:
         HistoryClient(url)
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("key", ["a b", "a\r\nX-Evil: 1", "schlüssel", "a\x7f"])
 def test_refuses_a_key_that_can_not_stand_in_a_header_without_showing_it(key: str) -> None:
-    with pytest.raises(OptionsError, match="'apiKey' takes") as caught:
+    with pytest.raises(OptionsError, match="apiKey: expected") as caught:
         check_api_key(key)
     assert key not in str(caught.value)
     with pytest.raises(OptionsError):
