@@ -204,7 +204,7 @@ async def test_a_call_keeps_within_the_size_that_the_queue_says(standard: SqsUnd
     async with connected(standard) as bus:
         assert bus.limits.record_bytes < 65536 * 3 / 4
         told = "\n".join(await bus.check())
-        assert "standard: no order is promised), and takes 65536 bytes a message" in told
+        assert "standard: no order is promised), and accepts messages of up to 65536 bytes" in told
         assert "keeps messages for 96 hours" in told
         largest = records_of(standard, 1, size=bus.limits.record_bytes)[0]
         batch = records_of(standard, 2, size=bus.limits.record_bytes - largest.route.overhead_bytes)
@@ -214,7 +214,7 @@ async def test_a_call_keeps_within_the_size_that_the_queue_says(standard: SqsUnd
         assert sum(map(len, sizes)) == 10
         assert all(sum(call) <= 65536 for call in sizes)
         assert max(map(max, sizes)) > 65536 - 200
-    with pytest.raises(TerminalDeliveryError, match=r"--sqs-max-message-bytes is 262144, and the queue .* takes 65536 at most"):
+    with pytest.raises(TerminalDeliveryError, match=r"--sqs-max-message-bytes is 262144, but the queue .* accepts at most 65536"):
         async with connected(standard, **{"max-message-bytes": "256KiB"}):
             pass
 
@@ -243,7 +243,7 @@ async def test_a_queue_that_is_not_what_its_name_says_is_refused(kind: str, requ
 
     bus.service.alter("GetQueueAttributes", lie)
     says = {
-        "fifo": "is no FIFO queue, though its name ends with .fifo",
+        "fifo": "is not a FIFO queue, though its name ends with .fifo",
         "standard": "is a FIFO queue, though its name does not end",
     }
     with pytest.raises(TerminalDeliveryError, match=says[kind]):
@@ -252,7 +252,7 @@ async def test_a_queue_that_is_not_what_its_name_says_is_refused(kind: str, requ
 
 
 async def test_a_group_template_is_for_fifo_queues_and_routing_takes_names(standard: SqsUnderTest) -> None:
-    with pytest.raises(Exception, match="--sqs-message-group-template is for FIFO queues"):
+    with pytest.raises(Exception, match="--sqs-message-group-template is only for FIFO queues"):
         standard.plan(**{"message-group-template": "{{symbol}}"})
     queue = standard.new_destination("trades")
     async with publishing(standard, **{"queue-routing": f"trade:{queue.rpartition('/')[2]}"}) as publisher:

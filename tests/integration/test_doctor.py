@@ -132,11 +132,11 @@ def test_what_is_wrong_is_named_and_no_secret_is(capsys: pytest.CaptureFixture[s
         peek.ask("STREAM.DELETE.DOCTOR")
     assert code == 1
     assert [row[1] for row in rows(shown)] == ["failed", "failed"]
-    assert "--file-dir takes a folder" in shown
-    assert "--nats-stream DOCTOR takes the subjects elsewhere, and md.all is none of them" in shown.replace("\n", " ")
+    assert "is not a folder" in " ".join(" ".join(row) for row in rows(shown))
+    assert "--nats-stream DOCTOR has the subjects elsewhere, but not md.all" in shown.replace("\n", " ")
     code, shown = examine(capsys, *nats_flags(nats, subject="md.*", token="hush-hush"))
     assert code == 1
-    assert "--nats-subject got 'md.*', which holds a wildcard" in shown
+    assert "--nats-subject: 'md.*' has a wildcard" in shown
     assert "hush" not in shown
 
 

@@ -228,7 +228,7 @@ async def test_settings_that_are_wrong_are_reported_together(tmp_path: Path) -> 
     problems = caught.value.problems
     assert len(problems) == 3
     assert "one" in problems[0]
-    assert "'trades' is no payload case" in problems[0]
+    assert "'trades' is not a payload case" in problems[0]
     assert "{{symbl}}" in problems[1]
     assert "two" in problems[2]
     assert "'eventid'" in problems[2]

@@ -188,7 +188,7 @@ def test_a_bus_goes_by_the_name_it_was_found_by(site: Path) -> None:
     twin = (EXAMPLE / "tardis_lines.py").read_text().replace('"lines-', '"twin-').replace('("lines"', '("twin"')
     install(site, {"twin": twin}, {"twin": "twin"}, "others")
     settings = from_keywords({"event_bus": {"provider": "twin", "path": "x"}}, {})
-    with pytest.raises(SettingsError, match="the bus twin can't be used, as it calls itself 'lines'"):
+    with pytest.raises(SettingsError, match="the bus twin can't be used: its module calls it 'lines'"):
         plan_bus("twin", settings.for_bus("twin"))
     with pytest.raises(SettingsError, match=r"event_bus.provider: expected file, .*, lines or twin, got 'kafak'"):
         from_keywords({"event_bus": {"provider": "kafak"}}, {})

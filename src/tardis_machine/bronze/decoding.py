@@ -98,7 +98,7 @@ class _Reader:
             if value == number:
                 return name
         raise ValueError(
-            f"{field} is {number}, which this version does not know; it takes {', '.join(map(str, values.values()))}"
+            f"{field} is {number}, which this version does not know; expected {', '.join(map(str, values.values()))}"
         )
 
     def time(self, field: str, json_name: str, bit: int = TIMESTAMP_BIT) -> Any:

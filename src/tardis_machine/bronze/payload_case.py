@@ -75,5 +75,5 @@ def parse_payload_case(text: str) -> str:
     """A case in the schema's spelling, from that or from camel case."""
     case = _CAMEL_CASES.get(text, text)
     if case not in PAYLOAD_CASES:
-        raise ValueError(f"{text!r} is no payload case; it takes one of {', '.join(PAYLOAD_CASES)}")
+        raise ValueError(f"{text!r} is not a payload case; expected {', '.join(PAYLOAD_CASES)}")
     return case

@@ -137,7 +137,7 @@ def _enum(attribute: str, number: int, values: Mapping[str, int]) -> _Field:
         try:
             return encoded[value]
         except KeyError:
-            raise NormalizeError(f"{attribute} is {value!r}; it takes {', '.join(values)}") from None
+            raise NormalizeError(f"{attribute} is {value!r}; expected {', '.join(values)}") from None
 
     return _integer(attribute, number, encode)
 

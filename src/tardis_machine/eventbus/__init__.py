@@ -27,5 +27,5 @@ def plan_bus(name: str, options: Mapping[str, Any]) -> BusPlan:
     module = bus_module(name)
     bus = module.create_bus(options)
     if bus.name != name:
-        raise SettingsError([f"the bus {name} can't be used, as it calls itself {bus.name!r}"])
+        raise SettingsError([f"the bus {name} can't be used: its module calls it {bus.name!r}"])
     return BusPlan(bus, module.create_routing(options), options)

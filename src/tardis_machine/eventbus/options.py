@@ -48,13 +48,13 @@ def _read_payload_case(given: str) -> str:
 
 def _read_destination(given: str) -> str:
     if not given:
-        raise Refused("a payload case is routed to an empty name")
+        raise Refused("a payload case has no destination")
     return given
 
 
 def _read_header_name(given: str) -> str:
     if given.lower() in (name.lower() for name in RESERVED_HEADERS):
-        raise Refused(f"{given!r} can't be set, as {', '.join(RESERVED_HEADERS)} are written on every record")
+        raise Refused(f"{given!r} can't be set: {', '.join(RESERVED_HEADERS)} are written on every record")
     return given
 
 
@@ -64,7 +64,7 @@ def _read_template(given: str) -> str:
     for name in _PLACEHOLDER.findall(given):
         if name not in PLACEHOLDERS and not re.fullmatch(r"meta\.[\w.-]+", name):
             known = ", ".join(f"{{{{{known}}}}}" for known in PLACEHOLDERS)
-            raise Refused(f"{{{{{name}}}}} is no placeholder; it takes {known} and {{{{meta.NAME}}}}")
+            raise Refused(f"{{{{{name}}}}} is not a placeholder; expected {known} or {{{{meta.NAME}}}}")
     rest = _PLACEHOLDER.sub("", given)
     if "{{" in rest or "}}" in rest:
         raise Refused("double braces do not match")
@@ -74,7 +74,7 @@ def _read_template(given: str) -> str:
 template: ValueParser[str] = ValueParser(_read_template, "text with {{placeholders}}", "TEMPLATE")
 """Text with placeholders, all of them known."""
 
-_payload_cases = items(_read_payload_case, takes="payload cases with commas between them", metavar="CASE,…")
+_payload_cases = items(_read_payload_case, takes="payload cases, separated by commas", metavar="CASE,…")
 
 
 def common_bus_options(
@@ -104,49 +104,64 @@ def common_bus_options(
 
     # Files all lie in one folder: where their records are to go is a column.
     place = "destination" if destination == "dir" else destination
-    base = "the rest has the base one, in a column of the files" if destination == "dir" else "the rest goes to the base one"
+    base = "others have the base one, in a column of the files" if destination == "dir" else "others go to the base one"
     routing = pairs(
         name=_read_payload_case,
         value=_read_destination,
-        takes=f"payload case and {place} with commas between them, such as trade:trades,bookChange:books",
+        takes=f"payload case:{place} pairs separated by commas, such as trade:trades,bookChange:books",
     )
     templates = []
     if key_option is not None:
         help_ = "Key of a record; records of one key stay in order"
         templates.append(option(key_option, help_, parse=template, default=DEFAULT_KEY_TEMPLATE, key="key_template"))
     if destination_template is not None:
-        help_ = f"Template of the {place} for what routing does not name; by default the base {place}"
+        help_ = f"Template of the {place} for payload cases without a route; by default the base {place}"
         templates.append(option(destination_template, help_, parse=template, key="destination_template"))
     return (
         option(
             f"{destination}-routing",
-            f"Payload case to {place}; {base}",
+            f"The {place} of each payload case; {base}",
             parse=routing,
             key="routing",
         ),
-        option("include-payloads", "Payload cases to publish; the rest is dropped before it is encoded", parse=_payload_cases),
+        option("include-payloads", "Payload cases to publish; others are dropped before they are encoded", parse=_payload_cases),
         *templates,
-        option(headers_option, "Constant metadata on every record", parse=pairs(name=_read_header_name), key="static_headers"),
+        option(
+            headers_option, "Headers that are the same on every record", parse=pairs(name=_read_header_name), key="static_headers"
+        ),
         option(
             "meta-headers-prefix",
-            "Puts the request's metadata into headers too, with this prefix",
+            "Prefix of headers that hold the request's metadata; without it, there are none",
             parse=text(),
             metavar="PREFIX",
         ),
-        option("max-batch-size", "Records in a batch", parse=integer(1, max_batch_size_limit), default=max_batch_size),
+        option("max-batch-size", "Most records in a batch", parse=integer(1, max_batch_size_limit), default=max_batch_size),
         option(
-            "max-batch-delay-ms", "Age at which a batch is sent though not full", parse=duration_ms(), default=max_batch_delay_ms
+            "max-batch-delay-ms",
+            "How long a batch may wait to fill up before it is sent",
+            parse=duration_ms(),
+            default=max_batch_delay_ms,
         ),
-        option("queue-max-bytes", "Bound of the queue in memory", parse=size_bytes(1), default=64 * 1024**2),
-        option("overflow", "What a full queue does", choices=("spool", "block", "drop"), default="spool"),
-        option("block-timeout", "How long overflow=block holds up a response", parse=duration(), default=5.0),
-        option("max-retries", "Tries after the first for what is transient", parse=integer(0), default=10),
+        option("queue-max-bytes", "Largest size of the queue in memory", parse=size_bytes(1), default=64 * 1024**2),
+        option(
+            "overflow",
+            "When the queue is full: spool events, block responses, or drop events",
+            choices=("spool", "block", "drop"),
+            default="spool",
+        ),
+        option("block-timeout", "How long a response may wait when overflow is block", parse=duration(), default=5.0),
+        option("max-retries", "How often a transient failure is retried", parse=integer(0), default=10),
         option("retry-backoff-ms", "Pause before the first retry; doubles, with jitter", parse=duration_ms(1), default=100),
         option("retry-backoff-max-ms", "Longest pause between retries", parse=duration_ms(1), default=30_000),
-        option("oversize", "A record past the limit of the bus", choices=("dead-letter", "split", "fail"), default="dead-letter"),
+        option(
+            "oversize",
+            "What to do with a record that is too large",
+            choices=("dead-letter", "split", "fail"),
+            default="dead-letter",
+        ),
         option(
             "dead-letter-dir",
-            "Where what can't be delivered is kept",
+            "Folder where events that can't be delivered are kept",
             parse=path,
             default=lambda environ: state_dir(environ) / "dead-letter" / prefix,
             default_text=f"{{state}}/dead-letter/{prefix}",

@@ -205,7 +205,7 @@ def _refuse_reserved(names: Iterable[str]) -> None:
     reserved = {name.lower() for name in RESERVED_HEADERS}
     for name in names:
         if name.lower() in reserved:
-            raise ValueError(f"{name!r} can't be set, as {', '.join(RESERVED_HEADERS)} are written on every record")
+            raise ValueError(f"{name!r} can't be set: {', '.join(RESERVED_HEADERS)} are written on every record")
 
 
 def _meta_entries(headers: Mapping[str, str]) -> bytes:

@@ -124,7 +124,7 @@ class Spool:
             self._lock_fd = -1
             held_by = f"process {owner}" if owner else "another process"
             raise SettingsError(
-                [f"the spool folder {self.folder} is in use by {held_by}: --spool-dir takes a folder of its own for each machine"]
+                [f"the spool folder {self.folder} is in use by {held_by}; choose another with --spool-dir"]
             ) from None
         os.ftruncate(self._lock_fd, 0)
         os.pwrite(self._lock_fd, str(os.getpid()).encode(), 0)

@@ -60,6 +60,6 @@ class FileUnderTest(BusUnderTest):
         taken = self.folder / "taken"
         taken.write_text("")
         return [
-            Misconfiguration({"dir": taken}, "--file-dir takes a folder, and .*taken is none"),
+            Misconfiguration({"dir": taken}, "--file-dir: .*taken' is not a folder"),
             Misconfiguration({"max-bytes": "10"}, "expected a size of 1024 bytes or more"),
         ]

@@ -122,16 +122,19 @@ class KafkaUnderTest(BusUnderTest):
             Misconfiguration({"topic": "nowhere"}, "has no topic nowhere, and --kafka-create-topics is off"),
             Misconfiguration({"topic-routing": "trade:no-trades"}, "has no topic no-trades"),
             Misconfiguration({"topic": "a topic"}, "expected a topic's name"),
-            Misconfiguration({"topic-routing": "trade:a/b"}, "--kafka-topic-routing got the topic 'a/b'"),
-            Misconfiguration({"headers": "none", "static-headers": "desk:delta"}, "--kafka-static-headers is given, though"),
-            Misconfiguration({"create-topics": True}, "--kafka-topic-partitions is not given"),
+            Misconfiguration({"topic-routing": "trade:a/b"}, "--kafka-topic-routing: expected .*, got 'a/b'"),
+            Misconfiguration(
+                {"headers": "none", "static-headers": "desk:delta"},
+                "--kafka-static-headers has no effect",
+            ),
+            Misconfiguration({"create-topics": True}, "--kafka-topic-partitions is required by --kafka-create-topics"),
             Misconfiguration({"acks": "0"}, "expected all or 1"),
             Misconfiguration({"acks": "1", "idempotence": True}, "--kafka-idempotence needs --kafka-acks all"),
-            Misconfiguration({"sasl-mechanism": "plain", "sasl-username": "u"}, "--kafka-sasl-password is not given"),
-            Misconfiguration({"ssl-ca": self.folder / "ca.pem"}, "--kafka-ssl-ca got .*, which is no file"),
+            Misconfiguration({"sasl-mechanism": "plain", "sasl-username": "u"}, "--kafka-sasl-password is required by"),
+            Misconfiguration({"ssl-ca": self.folder / "ca.pem"}, "--kafka-ssl-ca: .* is not a file"),
             Misconfiguration({"option": {"no.such": "1"}}, 'No such configuration property: "no.such"'),
-            Misconfiguration({"option": {"linger.ms": "soon"}}, "--kafka-option got linger.ms=soon"),
-            Misconfiguration({"option": {"message.timeout.ms": "5"}}, "message.timeout.ms, which can't be set: .* overtaken"),
+            Misconfiguration({"option": {"linger.ms": "soon"}}, "--kafka-option linger.ms=soon"),
+            Misconfiguration({"option": {"message.timeout.ms": "5"}}, "message.timeout.ms can't be set: .* overtaken"),
         ]
 
     def close(self) -> None:

@@ -77,11 +77,11 @@ class RedisUnderTest(BusUnderTest):
             Misconfiguration({"stream": "text"}, "'text' did not take events, as a key of that name holds something else"),
             Misconfiguration({"stream-routing": "trade:text"}, "'text' did not take events"),
             Misconfiguration({"stream-template": "{{symbl}}"}, r"\{\{symbl\}\}"),
-            Misconfiguration({"static-headers": "key:x"}, "--redis-static-headers has 'key'"),
+            Misconfiguration({"static-headers": "key:x"}, "--redis-static-headers: 'key' can't be set"),
             Misconfiguration({"host": "localhost:6379"}, "expected a host name; its port is --redis-port"),
-            Misconfiguration({"url": "redis://127.0.0.1"}, "--redis-url and --redis-host are given"),
+            Misconfiguration({"url": "redis://127.0.0.1"}, "--redis-url and --redis-host can't be combined"),
             Misconfiguration({"sentinel-master": "main"}, "--redis-sentinels and --redis-sentinel-master"),
-            Misconfiguration({"tls-ca": self.folder}, "--redis-tls-ca is given, though --redis-tls is not"),
+            Misconfiguration({"tls-ca": self.folder}, "--redis-tls-ca needs --redis-tls"),
             Misconfiguration({"max-batch-size": 10_001}, "from 1 to 10000"),
         ]
 

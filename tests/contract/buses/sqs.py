@@ -70,9 +70,11 @@ class SqsUnderTest(AwsUnderTest):
         return [
             Misconfiguration({"queue-url": f"{beside}/no-such-queue"}, "no-such-queue.* does not exist"),
             Misconfiguration({"queue-routing": "trade:no-such-queue"}, "no-such-queue.* does not exist"),
-            Misconfiguration({"queue-routing": "trade:a b"}, "/a b has a name that no queue has"),
-            Misconfiguration({"queue-routing": "trade:https://elsewhere/1/x"}, "elsewhere.* is not where --sqs-queue-url is"),
-            Misconfiguration({"static-attributes": many}, "SQS takes 10 attributes a message, and these are 11"),
+            Misconfiguration({"queue-routing": "trade:a b"}, "/a b has an invalid name"),
+            Misconfiguration(
+                {"queue-routing": "trade:https://elsewhere/1/x"}, "elsewhere.* is not at the address of --sqs-queue-url"
+            ),
+            Misconfiguration({"static-attributes": many}, "SQS accepts 10 attributes a message, but there are 11"),
             Misconfiguration({"attributes": "symbol:{{symbl}}"}, r"\{\{symbl\}\}"),
             Misconfiguration({"attributes": "eventId:{{symbol}}"}, "'eventId'"),
             Misconfiguration({"static-attributes": "AWS.x:1"}, "'AWS.x'"),

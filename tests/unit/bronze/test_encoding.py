@@ -145,7 +145,7 @@ class TestIdentity:
         assert decode(event.value).side == "unknown"  # type: ignore[union-attr]
 
     def test_a_side_that_is_none_is_refused(self) -> None:
-        with pytest.raises(NormalizeError, match="side is 'up'; it takes unknown, buy, sell"):
+        with pytest.raises(NormalizeError, match="side is 'up'; expected unknown, buy, sell"):
             encoder().encode([trade(side="up")])
 
     def test_what_is_no_message_is_refused(self) -> None:
@@ -453,7 +453,7 @@ class TestPayloadCase:
 
     @pytest.mark.parametrize("text", ["trades", "BookChange", "", "book-change"])
     def test_an_unknown_one_is_refused_with_the_known_ones(self, text: str) -> None:
-        with pytest.raises(ValueError, match=f"'{text}' is no payload case; it takes one of trade, book_change"):
+        with pytest.raises(ValueError, match=f"'{text}' is not a payload case; expected trade, book_change"):
             parse_payload_case(text)
 
 

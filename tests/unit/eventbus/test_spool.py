@@ -251,9 +251,7 @@ def test_damage_after_opening_is_counted_when_it_is_read(tmp_path: Path) -> None
 
 def test_a_second_process_is_refused_by_name(tmp_path: Path) -> None:
     spool, _ = opened(tmp_path)
-    with pytest.raises(
-        SettingsError, match=rf"{tmp_path} is in use by process {os.getpid()}: --spool-dir takes a folder of its own"
-    ):
+    with pytest.raises(SettingsError, match=rf"{tmp_path} is in use by process {os.getpid()}; choose another with --spool-dir"):
         opened(tmp_path)
     spool.close()
     opened(tmp_path)[0].close()

@@ -351,14 +351,14 @@ def test_half_a_bus_is_a_problem(argv: list[str], environ: dict[str, str], probl
 @pytest.mark.parametrize(
     ("flag", "value", "problem"),
     [
-        ("--kafka-topic-routing", "trad:x", "'trad' is no payload case; it takes one of trade, book_change, "),
-        ("--kafka-topic-routing", "trade:", "a payload case is routed to an empty name"),
-        ("--kafka-include-payloads", "trade,quotes", "'quotes' is no payload case; it takes one of trade, "),
-        ("--kafka-key-template", "{{foo}}", "{{foo}} is no placeholder; it takes {{exchange}}, "),
+        ("--kafka-topic-routing", "trad:x", "'trad' is not a payload case; expected trade, book_change, "),
+        ("--kafka-topic-routing", "trade:", "a payload case has no destination"),
+        ("--kafka-include-payloads", "trade,quotes", "'quotes' is not a payload case; expected trade, "),
+        ("--kafka-key-template", "{{foo}}", "{{foo}} is not a placeholder; expected {{exchange}}, "),
         (
             "--kafka-static-headers",
             "payloadcase:x",
-            "'payloadcase' can't be set, as ",
+            "'payloadcase' can't be set: ",
         ),
         ("--kafka-overflow", "explode", "expected spool, block or drop, got 'explode'"),
     ],

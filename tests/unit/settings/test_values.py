@@ -30,8 +30,8 @@ from tardis_machine.settings.option import mask, secrets_in, to_text
 names = items(str, takes="names")
 
 UNKNOWN_PLACEHOLDER = (
-    "{{exchnge}} is no placeholder; it takes "
-    "{{exchange}}, {{symbol}}, {{payloadCase}}, {{dataType}}, {{source}}, {{origin}} and {{meta.NAME}}"
+    "{{exchnge}} is not a placeholder; expected "
+    "{{exchange}}, {{symbol}}, {{payloadCase}}, {{dataType}}, {{source}}, {{origin}} or {{meta.NAME}}"
 )
 
 

@@ -35,10 +35,10 @@ def aws_options(prefix: str) -> tuple[Option, ...]:
     return (
         option("region", f"AWS region; {chain}", parse=text(), metavar="REGION"),
         option("access-key-id", f"AWS access key; {chain}", parse=text(), metavar="KEY", secret=True),
-        option("secret-access-key", "Its secret", parse=text(), metavar="SECRET", secret=True),
+        option("secret-access-key", "Secret of the AWS access key", parse=text(), metavar="SECRET", secret=True),
         option("session-token", "Session token of temporary credentials", parse=text(), metavar="TOKEN", secret=True),
-        option("endpoint-url", "Where the service is, if not at AWS", parse=url("http", "https")),
-        option("ca-bundle", "Certificates (PEM) to trust, beside AWS_CA_BUNDLE", parse=path),
+        option("endpoint-url", "URL of the service, if it is not AWS itself", parse=url("http", "https")),
+        option("ca-bundle", "File of certificates (PEM) to trust; AWS_CA_BUNDLE does the same", parse=path),
         option("request-timeout", "How long one request may take", parse=duration(0.05, 300), default=15.0),
     )
 
@@ -117,14 +117,14 @@ class AwsAccess:
     def _problems(self) -> list[str]:
         problems = []
         if self.region is None:
-            problems.append(f"--{self._bus}-region is not given, and neither AWS_REGION nor a profile names a region")
+            problems.append(f"--{self._bus}-region is required, as neither AWS_REGION nor a profile names a region")
         if self._keys and not {"access_key_id", "secret_access_key"} <= self._keys.keys():
             flags = {name: f"--{self._bus}-{name.replace('_', '-')}" for name in ("access_key_id", "secret_access_key")}
             missing = " and ".join(flag for name, flag in flags.items() if name not in self._keys)
             given = next(iter(self._keys)).replace("_", "-")
-            problems.append(f"{missing} must be given too, as --{self._bus}-{given} is")
+            problems.append(f"--{self._bus}-{given} needs {missing}")
         if self._ca_bundle is not None and not self._ca_bundle.is_file():
-            problems.append(f"--{self._bus}-ca-bundle takes a file with certificates, and {self._ca_bundle} is none")
+            problems.append(f"--{self._bus}-ca-bundle: {str(self._ca_bundle)!r} is not a file")
         return problems
 
     def client_options(self, connections: int) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class AwsAccess:
             flags = f"--{self._bus}-access-key-id and --{self._bus}-secret-access-key"
             return Problem(Kind.CREDENTIALS, f"no AWS credentials were found to {doing}: give {flags}, or a profile or role")
         if isinstance(error, SSLError):
-            return Problem(Kind.CREDENTIALS, f"can't {doing}, as its certificate is not trusted: {self._tidy(str(error))}")
+            return Problem(Kind.CREDENTIALS, f"can't {doing}: its certificate is not trusted: {self._tidy(str(error))}")
         if isinstance(error, BotoCoreError | OSError):
             return Problem(Kind.BROKEN, f"can't {doing}: {self._tidy(str(error)) or type(error).__name__}")
         return Problem(Kind.BROKEN, f"can't {doing}: {type(error).__name__}: {self._tidy(str(error))}")

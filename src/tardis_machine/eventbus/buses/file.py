@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["OPTIONS", "REQUIRED", "FileBus", "create_bus", "create_routing", "sync"]
 
 OPTIONS = (
-    Option(name="file-dir", help="Folder that takes the Parquet files", group="file", parse=path),
+    Option(name="file-dir", help="Folder for the Parquet files", group="file", parse=path),
     Option(
         name="file-max-bytes",
-        help="Size of a file's records before compression, at which the next one begins",
+        help="Size at which the next file begins, before compression",
         group="file",
         parse=size_bytes(1024),
         default=64 * 1024**2,
@@ -97,7 +97,7 @@ class FileBus:
                     hidden.unlink(missing_ok=True)
         except OSError as error:
             if isinstance(error, FileExistsError):
-                raise TerminalDeliveryError(f"--file-dir takes a folder, and {self._folder} is none") from None
+                raise TerminalDeliveryError(f"--file-dir: {str(self._folder)!r} is not a folder") from None
             raise self._unwritable(error) from error
 
     async def check(self) -> Sequence[str]:

@@ -56,14 +56,14 @@ OPTIONS = (
     ),
     Option(
         name="sqs-order",
-        help="Order for a message group of a FIFO queue: kept always, or but within a call of which a part fails, which is faster",
+        help="Order within a message group of a FIFO queue: always kept, or, which is faster, kept unless part of a call fails",
         group="sqs",
         choices=("key", "call"),
         default="key",
     ),
     Option(
         name="sqs-max-message-bytes",
-        help="Largest message and call, attributes and base64 included; by default what the queue says",
+        help="Largest message, and largest call, with attributes and base64; by default the limit of the queue",
         group="sqs",
         parse=size_bytes(1024, LARGEST_MESSAGE_BYTES),
     ),
@@ -115,11 +115,11 @@ def _queue_problems(base: str, queues: Sequence[str], options: Mapping[str, Any]
     for queue in queues:
         if not re.fullmatch(r"[\w-]{1,80}|[\w-]{1,75}\.fifo", queue.rpartition("/")[2], re.ASCII):
             what = "letters, digits, - and _, 80 at most, and .fifo at the end of a FIFO queue"
-            problems.append(f"the SQS queue {queue} has a name that no queue has; it takes {what}")
+            problems.append(f"the SQS queue {queue} has an invalid name; expected {what}")
         if urlsplit(queue)[:2] != urlsplit(base)[:2]:
-            problems.append(f"--sqs-queue-routing names {queue}, which is not where --sqs-queue-url is: {base}")
+            problems.append(f"--sqs-queue-routing: {queue} is not at the address of --sqs-queue-url, {base}")
     if options["key_template"] != DEFAULT_KEY_TEMPLATE and not any(map(is_fifo, queues)):
-        problems.append(f"--sqs-message-group-template is for FIFO queues, whose names end with .fifo, and {base} is none")
+        problems.append(f"--sqs-message-group-template is only for FIFO queues, whose names end with .fifo; {base} is not one")
     return problems
 
 
@@ -128,7 +128,7 @@ def _attribute_problems(options: Mapping[str, Any]) -> list[str]:
     prefix = options["meta_headers_prefix"]
     problems = [
         f"--sqs-{'meta-headers-prefix' if name == prefix else 'static-attributes'} makes an attribute {name!r}, "
-        "whose name SQS does not take: letters, digits and _-., not with AWS. or Amazon. at the start"
+        "whose name SQS refuses; expected letters, digits and _-., without AWS. or Amazon. at the start"
         for name in [*names, *([prefix] if prefix else [])]
         if not _ATTRIBUTE_NAME.fullmatch(f"{name}x" if name == prefix else name)
     ]
@@ -136,7 +136,7 @@ def _attribute_problems(options: Mapping[str, Any]) -> list[str]:
     if count > ATTRIBUTES:
         always = f"{', '.join(RESERVED_HEADERS)}, {len(names)} of your own"
         meta = f" and {REQUEST_META} of the request's meta" if prefix is not None else ""
-        problems.append(f"SQS takes {ATTRIBUTES} attributes a message, and these are {count}: {always}{meta}")
+        problems.append(f"SQS accepts {ATTRIBUTES} attributes a message, but there are {count}: {always}{meta}")
     return problems
 
 
@@ -197,12 +197,12 @@ class SqsBus:
             return None
         attributes: Mapping[str, str] = found["Attributes"]
         if (attributes.get("FifoQueue") == "true") != is_fifo(queue):
-            says, name = ("is no FIFO queue", "ends") if is_fifo(queue) else ("is a FIFO queue", "does not end")
+            says, name = ("is not a FIFO queue", "ends") if is_fifo(queue) else ("is a FIFO queue", "does not end")
             raise TerminalDeliveryError(f"the SQS queue {queue} {says}, though its name {name} with .fifo")
         if self._asked_bytes is not None and self._asked_bytes > _size_of(attributes, LARGEST_MESSAGE_BYTES):
             takes = _size_of(attributes)
             raise TerminalDeliveryError(
-                f"--sqs-max-message-bytes is {self._asked_bytes}, and the queue {queue} takes {takes} at most"
+                f"--sqs-max-message-bytes is {self._asked_bytes}, but the queue {queue} accepts at most {takes}"
             )
         return attributes
 
@@ -222,7 +222,7 @@ class SqsBus:
             if attributes is None:
                 sentences.append(f"the queue {queue} exists ({kind}), and its attributes may not be read with these credentials")
             else:
-                sentences.append(f"the queue {queue} exists ({kind}), and takes {_size_of(attributes)} bytes a message")
+                sentences.append(f"the queue {queue} exists ({kind}), and accepts messages of up to {_size_of(attributes)} bytes")
                 if "MessageRetentionPeriod" in attributes:
                     sentences.append(f"it keeps messages for {int(attributes['MessageRetentionPeriod']) / 3600:g} hours")
                 if is_fifo(queue):
@@ -269,7 +269,7 @@ class SqsBus:
                 result = refused[body["Id"]]
                 problems[place] = self._access.problem(result.get("Code", ""), result.get("Message", ""), doing)
             elif body["Id"] not in stored:
-                problems[place] = Problem(Kind.BROKEN, f"can't {doing}: the answer says nothing of a message")
+                problems[place] = Problem(Kind.BROKEN, f"can't {doing}: the answer does not mention a message")
         return problems
 
 

@@ -36,7 +36,7 @@ def test_the_region_comes_from_the_option_the_destination_the_environment_or_a_p
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     unsaid = {**OPTIONS, "region": None}
-    with pytest.raises(SettingsError, match="--sqs-region is not given, and neither AWS_REGION nor a profile names a region"):
+    with pytest.raises(SettingsError, match="--sqs-region is required, as neither AWS_REGION nor a profile names a region"):
         AwsAccess("sqs", unsaid, None)
     (tmp_path / "config").write_text("[default]\nregion = ap-south-1\n")
     assert AwsAccess("sqs", unsaid, None).region == "ap-south-1"
@@ -49,11 +49,11 @@ def test_the_region_comes_from_the_option_the_destination_the_environment_or_a_p
 @pytest.mark.parametrize(
     ("missing", "says"),
     [
-        (("secret_access_key",), "--kinesis-secret-access-key must be given too, as --kinesis-access-key-id is"),
-        (("access_key_id",), "--kinesis-access-key-id must be given too, as --kinesis-secret-access-key is"),
+        (("secret_access_key",), "--kinesis-access-key-id needs --kinesis-secret-access-key"),
+        (("access_key_id",), "--kinesis-secret-access-key needs --kinesis-access-key-id"),
         (
             ("access_key_id", "secret_access_key"),
-            "--kinesis-access-key-id and --kinesis-secret-access-key must be given too, as --kinesis-session-token is",
+            "--kinesis-session-token needs --kinesis-access-key-id and --kinesis-secret-access-key",
         ),
     ],
 )

@@ -74,10 +74,10 @@ def test_a_queue_says_where_it_is() -> None:
 def test_ten_attributes_are_taken_and_eleven_are_not() -> None:
     five = {f"a{number}": "x" for number in range(5)}
     plan("sqs", **{"queue-url": QUEUE, "static-attributes": five, "attributes": "b:{{symbol}},c:{{exchange}}"})
-    says = "SQS takes 10 attributes a message, and these are 11: payloadCase, dataType, eventId, 8 of your own"
+    says = "SQS accepts 10 attributes a message, but there are 11: payloadCase, dataType, eventId, 8 of your own"
     with pytest.raises(SettingsError, match=says):
         plan("sqs", **{"queue-url": QUEUE, "static-attributes": five, "attributes": "b:1,c:2,d:3"})
-    with pytest.raises(SettingsError, match=r"these are 11: .* 3 of your own and 5 of the request's meta"):
+    with pytest.raises(SettingsError, match=r"there are 11: .* 3 of your own and 5 of the request's meta"):
         plan("sqs", **{"queue-url": QUEUE, "attributes": "b:1,c:2,d:3", "meta-headers-prefix": "m-"})
 
 

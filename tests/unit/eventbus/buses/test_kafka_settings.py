@@ -67,18 +67,21 @@ def test_further_settings_pass() -> None:
 @pytest.mark.parametrize(
     ("keywords", "says"),
     [
-        ({"option": {"acks": "0"}}, "--kafka-option got acks, which --kafka-acks sets"),
-        ({"option": {"sasl.password": "x"}}, "--kafka-option got sasl.password, which --kafka-sasl-password sets"),
-        ({"option": {"retries": "3"}}, "--kafka-option got retries, which can't be set: a record that is given up is overtaken"),
-        ({"option": {"transactional.id": "x"}}, "--kafka-option got transactional.id, which can't be set: transactions"),
-        ({"option": {"partitioner": "random"}}, "--kafka-option got partitioner=random, but takes consistent"),
-        ({"option": {"max.in.flight": "5"}, "acks": "1"}, "but takes 1 without --kafka-idempotence"),
-        ({"sasl_username": "u"}, "--kafka-sasl-username is given, and takes --kafka-sasl-mechanism"),
-        ({"sasl_mechanism": "aws-msk-iam"}, "aws-msk-iam and --kafka-aws-region go together"),
-        ({"ssl_cert": "/none"}, "--kafka-ssl-cert and --kafka-ssl-key go together"),
-        ({"schema_registry_password": "x"}, "--kafka-schema-registry-password is given, and takes --kafka-schema-registry-url"),
-        ({"topic_partitions": 3}, "--kafka-topic-partitions is given, and takes --kafka-create-topics"),
-        ({"headers": "none", "meta_headers_prefix": "m-"}, "--kafka-meta-headers-prefix is given, though --kafka-headers none"),
+        ({"option": {"acks": "0"}}, "--kafka-option: acks has an option of its own, --kafka-acks"),
+        ({"option": {"sasl.password": "x"}}, "--kafka-option: sasl.password has an option of its own, --kafka-sasl-password"),
+        ({"option": {"retries": "3"}}, "--kafka-option: retries can't be set: a record that is given up is overtaken"),
+        ({"option": {"transactional.id": "x"}}, "--kafka-option: transactional.id can't be set: transactions"),
+        (
+            {"option": {"partitioner": "random"}},
+            "--kafka-option: partitioner must keep a key in its partition: expected consistent",
+        ),
+        ({"option": {"max.in.flight": "5"}, "acks": "1"}, "must be 1 without --kafka-idempotence"),
+        ({"sasl_username": "u"}, "--kafka-sasl-username needs --kafka-sasl-mechanism"),
+        ({"sasl_mechanism": "aws-msk-iam"}, "aws-msk-iam and --kafka-aws-region must be given together"),
+        ({"ssl_cert": "/none"}, "--kafka-ssl-cert and --kafka-ssl-key must be given together"),
+        ({"schema_registry_password": "x"}, "--kafka-schema-registry-password needs --kafka-schema-registry-url"),
+        ({"topic_partitions": 3}, "--kafka-topic-partitions needs --kafka-create-topics"),
+        ({"headers": "none", "meta_headers_prefix": "m-"}, "--kafka-meta-headers-prefix has no effect with --kafka-headers none"),
     ],
 )
 def test_what_is_wrong_is_named(keywords: dict[str, Any], says: str) -> None:

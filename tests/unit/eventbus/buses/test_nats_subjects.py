@@ -46,7 +46,7 @@ def test_an_escaped_value_is_one_token_and_can_be_read_back(value: str) -> None:
         ("a b", "space"),
         ("a.é", "ASCII"),
         ("a\r\nPUB x", "space"),
-        ("$JS.API.x", "server's own"),
+        ("$JS.API.x", "reserved for the server"),
     ],
 )
 def test_what_is_no_subject_is_said(subject: str, problem: str) -> None:

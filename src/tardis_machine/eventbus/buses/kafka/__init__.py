@@ -44,17 +44,24 @@ def _option(name: str, help_: str, **fields: Any) -> Option:
 
 
 OPTIONS = (
-    _option("brokers", "Where the cluster is", parse=hosts(9092)),
+    _option("brokers", "Addresses of brokers; some of them are enough", parse=hosts(9092)),
     _option("topic", "Base topic", parse=ValueParser(_read_topic, TOPIC_TAKES, "TOPIC")),
-    _option("client-id", "The client's name in the broker's logs and quotas", parse=text(), default="tardis-machine"),
+    _option("client-id", "Name of the client in the logs and quotas of the brokers", parse=text(), default="tardis-machine"),
     _option("acks", "Which replicas confirm a record: all in sync, or the leader alone", choices=("all", "1"), default="all"),
     _option(
-        "idempotence", "Has the broker drop what it has already", parse=switch, default_text="true, where --kafka-acks is all"
+        "idempotence", "Let the broker drop duplicates of retries", parse=switch, default_text="true, where --kafka-acks is all"
     ),
-    _option("compression", "Of batches", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="lz4"),
-    _option("headers", "Whether records carry headers; they halve the client's speed", choices=("all", "none"), default="all"),
-    _option("delivery-timeout", "How long the brokers may confirm nothing", parse=duration(1.0, 600.0), default=10.0),
-    _option("ssl", "Encrypts; implied by the files below", parse=switch, default=False),
+    _option("compression", "Compression of batches", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="lz4"),
+    _option(
+        "headers", "Whether records have headers, which halve the speed of the client", choices=("all", "none"), default="all"
+    ),
+    _option(
+        "delivery-timeout",
+        "How long to wait for a confirmation before reconnecting",
+        parse=duration(1.0, 600.0),
+        default=10.0,
+    ),
+    _option("ssl", "Use TLS; on as soon as one of the files below is given", parse=switch, default=False),
     _option("ssl-ca", "Certificates to trust, PEM; by default the system's", parse=path),
     _option("ssl-cert", "The client's certificate, PEM", parse=path),
     _option("ssl-key", "The client's private key, PEM", parse=path),
@@ -63,13 +70,13 @@ OPTIONS = (
     _option("sasl-username", "User", parse=text()),
     _option("sasl-password", "Password", parse=text(), secret=True),
     _option("aws-region", "Region of the MSK cluster, for aws-msk-iam", parse=text(), metavar="REGION"),
-    _option("schema-registry-url", "Puts the Confluent frame in front of values", parse=url("http", "https")),
+    _option("schema-registry-url", "Schema registry; values then have the Confluent header in front", parse=url("http", "https")),
     _option("schema-registry-username", "User of the schema registry", parse=text()),
     _option("schema-registry-password", "Password of the schema registry", parse=text(), secret=True),
-    _option("schema-register", "Registers the schema where the registry lacks it", parse=switch, default=True),
-    _option("create-topics", "Makes topics that are missing", parse=switch, default=False),
-    _option("topic-partitions", "Partitions of topics that are made", parse=integer(1)),
-    _option("topic-replication", "Replicas of topics that are made", parse=integer(1)),
+    _option("schema-register", "Register the schema if the registry does not have it", parse=switch, default=True),
+    _option("create-topics", "Create topics that are missing", parse=switch, default=False),
+    _option("topic-partitions", "Partitions of topics that are created", parse=integer(1)),
+    _option("topic-replication", "Replicas of topics that are created", parse=integer(1)),
     _option("option", "Any other setting of librdkafka", parse=pairs("="), repeated=True),
     *common_bus_options("kafka", destination="topic", max_batch_size=50_000, max_batch_delay_ms=50),
 )
@@ -158,7 +165,7 @@ class KafkaBus:
         partitions = await asyncio.to_thread(self._verify)
         limit_bytes = self.limits.record_bytes
         sentences: list[str | Danger] = [
-            f"topic {topic} may be written; it has {count} partition{'s' if count != 1 else ''} and takes {limit_bytes} bytes a record"
+            f"topic {topic} can be written; it has {count} partition{'s' if count != 1 else ''} and accepts {limit_bytes} bytes a record"
             for topic, count in partitions.items()
         ]
         if self._registry is not None:

@@ -101,7 +101,7 @@ class Cluster:
             try:
                 Producer({name: value, "log_level": 0})
             except (KafkaException, TypeError, ValueError) as error:
-                return f"--kafka-option got {name}={value}: {_reason(error)}"
+                return f"--kafka-option {name}={value}: {_reason(error)}"
         return None
 
     def find_topics(self, topics: Sequence[str]) -> dict[str, int | None]:
@@ -186,10 +186,10 @@ class Asking:
                 self._wait(answer)
             except KafkaException as error:
                 if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                    raise self._to_error(error.args[0], f"can't make topic {topic}, as --kafka-create-topics asks") from None
+                    raise self._to_error(error.args[0], f"can't create topic {topic} (--kafka-create-topics)") from None
         made = self.describe_topics(topics, _NEW_TOPIC_S)
         if None in made.values():
-            raise TransientDeliveryError(f"Kafka at {self._cluster.brokers} made topics that it does not know yet")
+            raise TransientDeliveryError(f"Kafka at {self._cluster.brokers} has created topics that it does not know yet")
         return made
 
     def message_bytes(self, topics: Sequence[str]) -> list[int]:
@@ -204,7 +204,7 @@ class Asking:
                 sizes.append(int(self._wait(answer)["max.message.bytes"].value))
             except KafkaException as error:
                 if not error.args[0].name().endswith("AUTHORIZATION_FAILED"):
-                    raise self._to_error(error.args[0], "can't say what its topics take") from None
+                    raise self._to_error(error.args[0], "can't describe the limits of its topics") from None
         return sizes
 
     def _wait(self, answer: Future[T]) -> T:

@@ -47,7 +47,7 @@ _HELD_SETTINGS: Mapping[str, str] = {
     "delivery.report.only.error": "confirmations are counted",
     "transactional.id": "transactions are not used",
     "enable.gapless.guarantee": "gaps are closed by the publisher",
-    **dict.fromkeys(("on_delivery", "error_cb", "stats_cb", "throttle_cb", "oauth_cb", "logger"), "it takes no text"),
+    **dict.fromkeys(("on_delivery", "error_cb", "stats_cb", "throttle_cb", "oauth_cb", "logger"), "it is not text"),
 }
 _IN_FLIGHT_SETTINGS = ("max.in.flight", "max.in.flight.requests.per.connection")
 _KEYED_PARTITIONERS = ("consistent", "murmur2", "fnv1a", "murmur2_random", "fnv1a_random")
@@ -122,38 +122,38 @@ def _wrong_security(options: Mapping[str, Any]) -> Iterator[str]:
     if mechanism in ("plain", "scram-256", "scram-512"):
         for name, value in (("username", username), ("password", password)):
             if not value:
-                yield f"--kafka-sasl-{name} is not given, and --kafka-sasl-mechanism {mechanism} needs it"
+                yield f"--kafka-sasl-{name} is required by --kafka-sasl-mechanism {mechanism}"
     elif username or password:
         given = "username" if username else "password"
-        yield f"--kafka-sasl-{given} is given, and takes --kafka-sasl-mechanism plain, scram-256 or scram-512 beside it"
+        yield f"--kafka-sasl-{given} needs --kafka-sasl-mechanism plain, scram-256 or scram-512"
     if (mechanism == "aws-msk-iam") != bool(options["aws_region"]):
-        yield "--kafka-sasl-mechanism aws-msk-iam and --kafka-aws-region go together"
+        yield "--kafka-sasl-mechanism aws-msk-iam and --kafka-aws-region must be given together"
     if bool(options["ssl_cert"]) != bool(options["ssl_key"]):
-        yield "--kafka-ssl-cert and --kafka-ssl-key go together"
+        yield "--kafka-ssl-cert and --kafka-ssl-key must be given together"
     for name in _SSL_FILES:
         file: Path | None = options[name]
         if file and not file.is_file():
-            yield f"--kafka-{name.replace('_', '-')} got {str(file)!r}, which is no file"
+            yield f"--kafka-{name.replace('_', '-')}: {str(file)!r} is not a file"
     if not options["schema_registry_url"]:
         for name in ("username", "password"):
             if options[f"schema_registry_{name}"]:
-                yield f"--kafka-schema-registry-{name} is given, and takes --kafka-schema-registry-url beside it"
+                yield f"--kafka-schema-registry-{name} needs --kafka-schema-registry-url"
 
 
 def _wrong_topics(options: Mapping[str, Any]) -> Iterator[str]:
     for topic in (options["routing"] or {}).values():
         if not TOPIC.fullmatch(topic):
-            yield f"--kafka-topic-routing got the topic {topic!r}, but takes {TOPIC_TAKES}"
+            yield f"--kafka-topic-routing: expected {TOPIC_TAKES}, got {topic!r}"
     for name in ("topic-partitions", "topic-replication"):
         is_given = options[name.replace("-", "_")] is not None
         if options["create_topics"] and not is_given:
-            yield f"--kafka-{name} is not given, and --kafka-create-topics needs it"
+            yield f"--kafka-{name} is required by --kafka-create-topics"
         if is_given and not options["create_topics"]:
-            yield f"--kafka-{name} is given, and takes --kafka-create-topics beside it"
+            yield f"--kafka-{name} needs --kafka-create-topics"
     if options["headers"] == "none":
         for name in ("static-headers", "meta-headers-prefix"):
             if options[name.replace("-", "_")]:
-                yield f"--kafka-{name} is given, though --kafka-headers none keeps all headers off"
+                yield f"--kafka-{name} has no effect with --kafka-headers none; remove one of them"
 
 
 def _wrong_extras(options: Mapping[str, Any]) -> Iterator[str]:
@@ -161,13 +161,13 @@ def _wrong_extras(options: Mapping[str, Any]) -> Iterator[str]:
         yield f"--kafka-idempotence needs --kafka-acks all, not {options['acks']}"
     for name, value in (options["option"] or {}).items():
         if name in _OWN_SETTINGS:
-            yield f"--kafka-option got {name}, which {_OWN_SETTINGS[name]} sets"
+            yield f"--kafka-option: {name} has an option of its own, {_OWN_SETTINGS[name]}"
         elif name in _HELD_SETTINGS:
-            yield f"--kafka-option got {name}, which can't be set: {_HELD_SETTINGS[name]}"
+            yield f"--kafka-option: {name} can't be set: {_HELD_SETTINGS[name]}"
         elif name in _IN_FLIGHT_SETTINGS and not _is_idempotent(options) and value != "1":
-            yield f"--kafka-option got {name}={value}, but takes 1 without --kafka-idempotence: a retry would be overtaken"
+            yield f"--kafka-option: {name} must be 1 without --kafka-idempotence, as later records would overtake a retry; got {value}"
         elif name == "partitioner" and value not in _KEYED_PARTITIONERS:
-            yield f"--kafka-option got partitioner={value}, but takes {', '.join(_KEYED_PARTITIONERS)}: a key keeps its partition"
+            yield f"--kafka-option: partitioner must keep a key in its partition: expected {', '.join(_KEYED_PARTITIONERS)}, got {value}"
 
 
 class MskToken:

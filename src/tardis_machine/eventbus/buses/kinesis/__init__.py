@@ -45,7 +45,7 @@ _NAME = re.compile(r"[\w.-]{1,128}", re.ASCII)
 
 def _read_stream(given: str) -> str:
     if not _NAME.fullmatch(given) and not _ARN.fullmatch(given):
-        raise Refused("takes the name of a stream (letters, digits and _.-) or its ARN")
+        raise Refused("expected the name of a stream (letters, digits and _.-) or its ARN")
     return given
 
 
@@ -62,21 +62,21 @@ OPTIONS = (
     *aws_options("kinesis"),
     Option(
         name="kinesis-order",
-        help="Order for a key: kept always, but within a call of which a part fails, or not at all; from slow to fast",
+        help="Order of the records of a key: always kept, kept unless part of a call fails, or not kept; from slow to fast",
         group="kinesis",
         choices=("key", "call", "none"),
         default="key",
     ),
     Option(
         name="kinesis-aggregate",
-        help="Puts events of one key together into one record, as Amazon's producer library does; consumers have to undo that",
+        help="Join events of one key into one record, as Amazon's producer library does; consumers must split them",
         group="kinesis",
         parse=switch,
         default=False,
     ),
     Option(
         name="kinesis-max-record-bytes",
-        help="Largest record; past 1 MiB the stream must have been told so",
+        help="Largest record; more than 1 MiB must be allowed by the stream",
         group="kinesis",
         parse=size_bytes(1024, LARGEST_RECORD_BYTES),
         default=RECORD_BYTES,
@@ -121,7 +121,7 @@ def _check_name(stream: str) -> None:
     try:
         _read_stream(stream)
     except Refused:
-        raise SettingsError([f"--kinesis-stream-routing got {stream!r}, which is no name of a stream nor an ARN"]) from None
+        raise SettingsError([f"--kinesis-stream-routing: expected the name of a stream or its ARN, got {stream!r}"]) from None
 
 
 class KinesisBus:
@@ -173,7 +173,7 @@ class KinesisBus:
         largest_bytes = summary.get("MaxRecordSizeInKiB", RECORD_BYTES // 1024) * 1024
         if self._record_bytes > largest_bytes:
             raise TerminalDeliveryError(
-                f"--kinesis-max-record-bytes is {self._record_bytes}, and the stream {stream} takes {largest_bytes} at most"
+                f"--kinesis-max-record-bytes is {self._record_bytes}, but the stream {stream} accepts at most {largest_bytes}"
             )
         if self.limits.ordered and summary.get("RecordDistributionStrategy") == "AUTO":
             raise TerminalDeliveryError(
@@ -241,7 +241,7 @@ class KinesisBus:
             return answer
         results = answer["Records"]
         if len(results) != len(bodies):
-            return Problem(Kind.BROKEN, f"can't {doing}: the answer is about {len(results)} of {len(bodies)} records")
+            return Problem(Kind.BROKEN, f"can't {doing}: the answer covers only {len(results)} of {len(bodies)} records")
         if not answer.get("FailedRecordCount"):
             return {}
         return {

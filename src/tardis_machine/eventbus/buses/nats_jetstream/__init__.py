@@ -43,12 +43,12 @@ def _read_server(given: str) -> str:
     try:
         return _server_url(given if "://" in given else f"nats://{given}")
     except ValueError:
-        raise Refused("it takes nats://host:port or tls://host:port, several with commas between them") from None
+        raise Refused("expected nats://host:port or tls://host:port, several of them separated by commas") from None
 
 
 def _read_stream(given: str) -> str:
     if not re.fullmatch(r"[^\s.*>/\\]+", given):
-        raise Refused("a stream's name has no space, dot, slash or wildcard")
+        raise Refused("the name of a stream can't have a space, dot, slash or wildcard")
     return given
 
 
@@ -58,22 +58,22 @@ def _option(name: str, help_: str, **fields: Any) -> Option:
 
 OPTIONS = (
     _option("servers", "Servers, tried in turn", parse=items(_read_server, takes="URLs or host:port", metavar="URL,…")),
-    _option("subject", "Subject that takes the records", parse=text(), metavar="SUBJECT"),
-    _option("stream", "Stream that must take every subject; made where there is none", parse=_read_stream, metavar="NAME"),
-    _option("stream-replicas", "Replicas of a stream that is made", parse=integer(1, 5), default=1),
+    _option("subject", "Subject to publish to", parse=text(), metavar="SUBJECT"),
+    _option("stream", "Stream that must have every subject; created if it is missing", parse=_read_stream, metavar="NAME"),
+    _option("stream-replicas", "Replicas of a stream that is created", parse=integer(1, 5), default=1),
     _option("user", "User", parse=text(), metavar="NAME"),
     _option("password", "Password of the user", parse=text(), metavar="PASSWORD", secret=True),
     _option("token", "Token instead of a user", parse=text(), metavar="TOKEN", secret=True),
     _option("creds", "Credentials file instead of a user (JWT and seed)", parse=path, metavar="FILE.creds"),
     _option("nkey", "File with an nkey seed instead of a user", parse=path, metavar="FILE.nk"),
-    _option("tls", "Encrypts, and refuses a server that does not; tls:// in a URL says the same", parse=switch, default=False),
-    _option("tls-ca", "Certificates that servers are verified with, instead of the system's", parse=path, metavar="FILE.pem"),
-    _option("tls-cert", "Own certificate", parse=path, metavar="FILE.pem"),
-    _option("tls-key", "Key of the own certificate, where it is in a file of its own", parse=path, metavar="FILE.pem"),
-    _option("inbox-prefix", "What replies are sent to: a subject that the user may subscribe to", parse=text(), default="_INBOX"),
-    _option("ack-timeout", "How long the server may be silent before a batch is sent anew", parse=duration(0.1), default=10.0),
+    _option("tls", "Require TLS, as tls:// in a URL does", parse=switch, default=False),
+    _option("tls-ca", "Certificates to trust instead of the system's", parse=path, metavar="FILE.pem"),
+    _option("tls-cert", "Certificate of the client", parse=path, metavar="FILE.pem"),
+    _option("tls-key", "Key of the certificate, if it is in another file", parse=path, metavar="FILE.pem"),
+    _option("inbox-prefix", "Prefix of subjects for replies, which the user may subscribe to", parse=text(), default="_INBOX"),
+    _option("ack-timeout", "How long to wait for a confirmation before a batch is sent again", parse=duration(0.1), default=10.0),
     _option(
-        "core", "Publishes without JetStream: at most once, whoever listens at that moment gets it", parse=switch, default=False
+        "core", "Publish without JetStream: at most once, to whoever is subscribed at that moment", parse=switch, default=False
     ),
     *common_bus_options(
         "nats",
@@ -106,23 +106,23 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
         given.append(("--nats-subject-template", re.sub(r"\{\{.*?\}\}", "x", options["destination_template"])))
     for option, subject in given:
         if problem := check_subject(subject):
-            yield f"{option} got {subject!r}, which {problem}"
+            yield f"{option}: {subject!r} {problem}"
     for name, value in (options["static_headers"] or {}).items():
         if not HEADER_NAME.fullmatch(name) or name.lower().startswith("nats-"):
-            yield f"--nats-static-headers got {name!r}, which is no name that a header may have (nor may one begin with Nats-)"
+            yield f"--nats-static-headers: {name!r} can't be the name of a header (names that begin with Nats- can't either)"
         elif not value.isprintable():
-            yield f"--nats-static-headers got a value for {name!r} that is not one line of text"
+            yield f"--nats-static-headers: the value of {name!r} is not one line of text"
     if (prefix := options["meta_headers_prefix"]) and not HEADER_NAME.fullmatch(prefix):
-        yield f"--nats-meta-headers-prefix got {prefix!r}, which no header may begin with"
+        yield f"--nats-meta-headers-prefix: the name of a header can't begin with {prefix!r}"
     if (options["user"] is None) != (options["password"] is None):
-        yield "--nats-user and --nats-password go together, and only one is given"
+        yield "--nats-user and --nats-password must be given together"
     ways = [f"--nats-{name}" for name in ("user", "token", "creds", "nkey") if options[name] is not None]
     if len(ways) > 1:
-        yield f"{' and '.join(ways)} are given, and only one way to say who asks can be"
+        yield f"{' and '.join(ways)} can't be combined; choose one way to log in"
     if options["tls_key"] is not None and options["tls_cert"] is None:
-        yield "--nats-tls-key is given, and takes --nats-tls-cert beside it"
+        yield "--nats-tls-key needs --nats-tls-cert"
     if options["core"] and options["stream"] is not None:
-        yield "--nats-core and --nats-stream are given, and core NATS knows no streams"
+        yield "--nats-core and --nats-stream can't be combined: core NATS has no streams"
 
 
 class _JetStreamInfo(NamedTuple):
@@ -190,7 +190,7 @@ class NatsBus:
         if not self._is_core:
             if self._connection.is_deaf:
                 raise TerminalDeliveryError(
-                    "the NATS user may not subscribe to replies: allow --nats-inbox-prefix and all below it"
+                    "the NATS user may not subscribe to replies; allow --nats-inbox-prefix and everything below it"
                 )
             await self._find_streams(self._connection)
         sizes = [self._connection.info.get("max_payload", _PAYLOAD_BYTES)]
@@ -225,15 +225,15 @@ class NatsBus:
             infos = [await connection.request(f"STREAM.INFO.{name}", {}) for name in dict.fromkeys(names)]
         except ApiError as error:
             if error.code != NOT_ALLOWED:
-                raise TransientDeliveryError(f"the streams of the NATS server can't be looked at: {error}") from None
+                raise TransientDeliveryError(f"the streams of the NATS server can't be listed: {error}") from None
             infos = []
         self._streams = [_JetStreamInfo.from_info(info) for info in infos]
 
     async def _names(self, connection: NatsConnection, subject: str) -> list[str]:
         names: list[str] | None = (await connection.request("STREAM.NAMES", {"subject": subject})).get("streams")
         if not names:
-            wanted = "make one, or have it made by --nats-stream"
-            raise TerminalDeliveryError(f"no stream of the NATS server takes the subject {subject}: {wanted}")
+            wanted = "create one, or let --nats-stream create it"
+            raise TerminalDeliveryError(f"no stream of the NATS server has the subject {subject}; {wanted}")
         return names
 
     async def _made_stream(self, connection: NatsConnection, name: str) -> _JetStreamInfo:
@@ -252,7 +252,7 @@ class NatsBus:
         for subject in self._subjects:
             if not any_covers(stream.subjects, subject):
                 takes = ", ".join(stream.subjects) or "none"
-                raise TerminalDeliveryError(f"--nats-stream {name} takes the subjects {takes}, and {subject} is none of them")
+                raise TerminalDeliveryError(f"--nats-stream {name} has the subjects {takes}, but not {subject}")
         return stream
 
     def _stream_config(self, connection: NatsConnection, name: str) -> dict[str, Any]:
@@ -276,11 +276,13 @@ class NatsBus:
         version, way = connection.info.get("version", "?"), "core NATS, at most once" if self._is_core else "JetStream"
         sentences: list[str | Danger] = [f"the server {connection.server.address} answers (version {version}, {way})"]
         if self._is_core:
-            sentences.append(Danger("nobody confirms what core NATS is given (--nats-core)", "leave it out, and use JetStream"))
+            sentences.append(Danger("core NATS confirms nothing (--nats-core)", "remove --nats-core, so that JetStream is used"))
         if not self._streams and not self._is_core:
-            sentences.append("the user may not look at streams ($JS.API.STREAM.NAMES, .INFO), so a key has one record on its way")
+            sentences.append(
+                "the user may not list streams ($JS.API.STREAM.NAMES, .INFO), so each key has one record in flight at a time"
+            )
         found = [
-            f"the stream {stream.name} takes {', '.join(stream.subjects)}, {_describe_batches(stream)}"
+            f"the stream {stream.name} has the subjects {', '.join(stream.subjects)}, {_describe_batches(stream)}"
             for stream in self._streams
         ]
         return [*sentences, *found]

@@ -101,11 +101,11 @@ class NatsLogin(NamedTuple):
         elif self.creds is not None:
             found = _CREDS.search(_read("--nats-creds", self.creds))
             if found is None or not _is_seed(found["seed"]):
-                raise TerminalDeliveryError(f"--nats-creds takes a credentials file, and {self.creds} has no user JWT and seed")
+                raise TerminalDeliveryError(f"--nats-creds: {str(self.creds)!r} has no user JWT and seed")
             options["user_credentials"] = str(self.creds)
         elif self.nkey is not None:
             if not _is_seed(_read("--nats-nkey", self.nkey).strip()):
-                raise TerminalDeliveryError(f"--nats-nkey takes a file with a user's seed (SU…), and {self.nkey} has none")
+                raise TerminalDeliveryError(f"--nats-nkey: {str(self.nkey)!r} has no seed of a user (SU…)")
             options["nkeys_seed"] = str(self.nkey)
         elif server.password is not None:
             options |= {"user": server.user, "password": server.password}
@@ -123,13 +123,13 @@ class NatsLogin(NamedTuple):
         try:
             context = ssl.create_default_context(cafile=self.tls_ca)
         except (OSError, ssl.SSLError) as error:
-            raise TerminalDeliveryError(f"--nats-tls-ca takes certificates, and {self.tls_ca} can't be read: {error}") from None
+            raise TerminalDeliveryError(f"--nats-tls-ca: can't read certificates from {str(self.tls_ca)!r}: {error}") from None
         if self.tls_cert is not None:
             try:
                 context.load_cert_chain(self.tls_cert, self.tls_key)
             except (OSError, ssl.SSLError) as error:
                 files = " and ".join(str(file) for file in (self.tls_cert, self.tls_key) if file is not None)
-                reason = f"--nats-tls-cert and --nats-tls-key take a certificate and its key, and {files} can't be used: {error}"
+                reason = f"--nats-tls-cert and --nats-tls-key: can't use {files}: {error}"
                 raise TerminalDeliveryError(reason) from None
         return context
 
@@ -148,7 +148,7 @@ def _read(option: str, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise TerminalDeliveryError(f"{option} takes a file, and {path} can't be read: {error.strerror}") from None
+        raise TerminalDeliveryError(f"{option}: can't read {str(path)!r}: {error.strerror}") from None
 
 
 class _TlsClient(Client):
@@ -159,10 +159,10 @@ class _TlsClient(Client):
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if info.get("tls_verify") and not self.has_certificate:
-            raise TerminalDeliveryError("the NATS server asks for a certificate: --nats-tls-cert is not given")
+            raise TerminalDeliveryError("the NATS server requires a certificate; give one with --nats-tls-cert")
         if self.wants_tls and initial_connection and not info.get("tls_required"):
             if not info.get("tls_available"):
-                raise TerminalDeliveryError("TLS is asked for, and the NATS server does not speak it")
+                raise TerminalDeliveryError("TLS is required, but the NATS server does not offer it")
             info["tls_required"] = True
         await super()._process_info(info, initial_connection)
 
@@ -310,7 +310,7 @@ class NatsConnection:
         try:
             answer: dict[str, Any] = msgspec.json.decode((await asking).data)
         except nats.errors.NoRespondersError:
-            raise TransientDeliveryError(f"no JetStream answers behind {self.server.address}: is it enabled?") from None
+            raise TransientDeliveryError(f"JetStream does not answer at {self.server.address}; is it enabled?") from None
         except (nats.errors.Error, TimeoutError) as error:
             raise TransientDeliveryError(f"JetStream did not answer {full}: {str(error).removeprefix('nats: ')}") from error
         if "error" in answer:

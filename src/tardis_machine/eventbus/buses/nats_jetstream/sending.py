@@ -133,7 +133,7 @@ class Sending:
                 async with asyncio.timeout(self._ack_timeout_s):
                     await self._connection.write(lines)
             except TimeoutError:
-                raise TransientDeliveryError(f"the NATS server {address} takes no more data") from None
+                raise TransientDeliveryError(f"the NATS server {address} accepts no more data") from None
             except OSError as error:
                 raise TransientDeliveryError(f"the NATS server {address} is gone: {error}") from error
 

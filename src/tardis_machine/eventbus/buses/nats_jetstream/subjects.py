@@ -32,11 +32,11 @@ def check_subject(subject: str) -> str | None:
     if not all(tokens):
         return "has an empty token"
     if not all("!" <= character <= "~" for character in subject):
-        return "holds a space or what is not ASCII"
+        return "has a space or a character that is not ASCII"
     if any(token in ("*", ">") for token in tokens):
-        return "holds a wildcard"
+        return "has a wildcard"
     if subject.startswith("$"):
-        return "begins with $, which is the server's own"
+        return "begins with $, which is reserved for the server"
     return None
 
 

@@ -54,11 +54,11 @@ OPTIONS = (
     _option("url", "Address as a URL, with user, password and database in it", parse=url("redis", "rediss")),
     _option("host", "Address of the server", parse=ValueParser(_read_host, "a host name; its port is --redis-port", "HOST")),
     _option("port", "Port of the server", parse=integer(1, 65535), default=_PORT),
-    _option("cluster-nodes", "Addresses of a Redis Cluster: some of its nodes are enough", parse=hosts(_PORT)),
-    _option("sentinels", "Addresses of sentinels, which know the master", parse=hosts(_SENTINEL_PORT)),
+    _option("cluster-nodes", "Addresses of a Redis Cluster; some of its nodes are enough", parse=hosts(_PORT)),
+    _option("sentinels", "Addresses of sentinels, which find the master", parse=hosts(_SENTINEL_PORT)),
     _option(
         "sentinel-master",
-        "Name of the master that sentinels are asked for",
+        "Name of the master at the sentinels",
         parse=text(),
         aliases=("redis-sentinel-master-name",),
     ),
@@ -67,15 +67,15 @@ OPTIONS = (
     _option("username", "User at the servers", parse=text()),
     _option("password", "Password at the servers", parse=text(), secret=True),
     _option("db", "Number of the database", parse=integer(0)),
-    _option("tls", "Connects by TLS", parse=switch, default=False),
-    _option("tls-ca", "Certificates of authorities to trust beside the system's", parse=path),
-    _option("tls-cert", "Own certificate, where servers ask for one", parse=path),
-    _option("tls-key", "Key of the own certificate", parse=path),
-    _option("tls-verify", "Checks the certificates of servers; --no-redis-tls-verify takes any", parse=switch, default=True),
+    _option("tls", "Connect with TLS", parse=switch, default=False),
+    _option("tls-ca", "Certificates of authorities to trust in addition to the system's", parse=path),
+    _option("tls-cert", "Certificate of the client, if servers require one", parse=path),
+    _option("tls-key", "Key of the certificate", parse=path),
+    _option("tls-verify", "Check the certificates of servers; --no-redis-tls-verify accepts any", parse=switch, default=True),
     _option("stream", "Base stream", parse=text(), aliases=("redis-stream-name",)),
     _option("wait-replicas", "Replicas that must have an event before it counts as confirmed", parse=integer(0), default=0),
-    _option("max-length", "Entries that a stream keeps, about; older ones are removed", parse=integer(1)),
-    _option("max-age", "Age at which entries are removed from a stream, about", parse=duration(0.001)),
+    _option("max-length", "About how many entries a stream keeps; older ones are removed", parse=integer(1)),
+    _option("max-age", "Entries older than about this are removed from a stream", parse=duration(0.001)),
     *common_bus_options(
         "redis",
         destination="stream",
@@ -120,7 +120,7 @@ def create_routing(options: Mapping[str, Any]) -> Routing:
     for name in options.get("static_headers") or ():
         if name.lower() in ENTRY_FIELDS:
             taken = " and ".join(ENTRY_FIELDS)
-            raise SettingsError([f"--redis-static-headers has {name!r}, but {taken} are fields of every entry"])
+            raise SettingsError([f"--redis-static-headers: {name!r} can't be set, as {taken} are fields of every entry"])
     return Routing.from_options(options, options["stream"])
 
 
@@ -129,9 +129,9 @@ def to_servers(options: Mapping[str, Any], problems: list[str]) -> tuple[Sequenc
     given = [name for name in ("url", "host", "cluster_nodes", "sentinels") if options.get(name) is not None]
     if len(given) > 1:
         names = " and ".join(f"--redis-{name.replace('_', '-')}" for name in given)
-        problems.append(f"{names} are given, but one of them is the address")
+        problems.append(f"{names} can't be combined; choose one address")
     if (options.get("sentinels") is None) != (options.get("sentinel_master") is None):
-        problems.append("--redis-sentinels and --redis-sentinel-master are given together or not at all")
+        problems.append("--redis-sentinels and --redis-sentinel-master must be given together")
     from_url = _read_url(options["url"], problems) if options.get("url") is not None else {}
     merged = {**from_url, **{name: value for name, value in options.items() if value is not None}}
     tls = _to_tls(options, bool(from_url.get("tls") or options.get("tls")), problems)
@@ -157,7 +157,7 @@ def _read_url(given: str, problems: list[str]) -> dict[str, Any]:
     parts = urlsplit(given)
     db = parts.path.strip("/")
     if parts.query or parts.fragment or not (db.isdecimal() or not db):
-        problems.append("--redis-url takes redis://user:password@host:port/database and no more; the rest has options of its own")
+        problems.append("--redis-url: expected redis://user:password@host:port/database; other settings have their own options")
         db = ""
     found = {
         "host": parts.hostname,
@@ -174,11 +174,11 @@ def _to_tls(options: Mapping[str, Any], is_on: bool, problems: list[str]) -> Tls
     files = {name: options.get(f"tls_{name}") for name in ("ca", "cert", "key")}
     for name, file in files.items():
         if file is not None and not is_on:
-            problems.append(f"--redis-tls-{name} is given, though --redis-tls is not")
+            problems.append(f"--redis-tls-{name} needs --redis-tls")
         elif file is not None and not file.is_file():
-            problems.append(f"--redis-tls-{name} takes a file, and {file} is none")
+            problems.append(f"--redis-tls-{name}: {str(file)!r} is not a file")
     if (files["cert"] is None) != (files["key"] is None):
-        problems.append("--redis-tls-cert and --redis-tls-key are given together or not at all")
+        problems.append("--redis-tls-cert and --redis-tls-key must be given together")
     return Tls(**files, verify=options.get("tls_verify", True)) if is_on else None
 
 
@@ -263,7 +263,7 @@ class RedisBus:
         if self._wait_replicas:
             replicas = await link.ask("WAIT", "0", "1")
             if isinstance(replicas, ErrorReply):
-                raise TerminalDeliveryError(f"--redis-wait-replicas can't be kept: {replicas}")
+                raise TerminalDeliveryError(f"--redis-wait-replicas can't be met: {replicas}")
             if lack := to_lack(replicas, self._wait_replicas):
                 raise lack
         kind = await link.ask("TYPE", stream)
@@ -282,7 +282,7 @@ class RedisBus:
         for stream in self._streams:
             link = await self._rehearse(stream)
             length = await link.ask("XLEN", stream)
-            kept = f"has {length} entries" if isinstance(length, int) and length else "takes its first entry"
+            kept = f"has {length} entries" if isinstance(length, int) and length else "is empty"
             sentences.append(f"the stream {stream!r} {kept}, and XADD, MULTI and EXEC are allowed")
         for link in self._servers.links:
             sentences += to_sentences(link.address, await link.ask("INFO"))
@@ -434,14 +434,14 @@ def to_sentences(address: Address, info: object) -> list[str | Danger]:
     """What a server's INFO says of its readiness to keep events."""
     where = f"Redis at {address[0]}:{address[1]}"
     if not isinstance(info, bytes):
-        return [f"{where} answers; what it does when its memory is full, and whether it writes to disk, this user may not ask"]
+        return [f"{where} answers; this user may not see what it does when its memory is full, or whether it writes to disk"]
     said = dict(line.split(":", 1) for line in info.decode(errors="replace").splitlines() if ":" in line)
     sentences: list[str | Danger] = [f"{where} answers, version {said.get('redis_version')}"]
     policy = said.get("maxmemory_policy", "")
     if policy.startswith("allkeys-"):
         says = f"{where} may remove whole streams when its memory is full (maxmemory-policy {policy})"
-        sentences.append(Danger(says, "set maxmemory-policy noeviction: a full server then refuses events, and they wait"))
+        sentences.append(Danger(says, "set maxmemory-policy noeviction, so that a full server refuses events and they wait"))
     if said.get("aof_enabled") != "1":
-        says = f"{where} forgets the last events when it stops suddenly (appendonly no)"
-        sentences.append(Danger(says, "set appendonly yes; or --redis-wait-replicas, where it has replicas"))
+        says = f"{where} loses the last events when it crashes (appendonly no)"
+        sentences.append(Danger(says, "set appendonly yes, or --redis-wait-replicas if it has replicas"))
     return sentences

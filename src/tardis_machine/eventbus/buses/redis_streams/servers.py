@@ -120,7 +120,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
             raise
         if isinstance(reply, ErrorReply) and str(reply).startswith("NOAUTH"):
             link.abort()
-            raise TerminalDeliveryError(f"{where} wants credentials: {self.options} are not given")
+            raise TerminalDeliveryError(f"{where} requires credentials; give {self.options}")
 
 
 class Link:
@@ -318,7 +318,9 @@ class Servers:
         link = self._links.get(address)
         if link is None or not link.is_open:
             if self._silent.get(address, 0) > time.monotonic() and self.has_others(address):
-                raise TransientDeliveryError(f"Redis at {address[0]}:{address[1]} did not answer, and is left alone for a while")
+                raise TransientDeliveryError(
+                    f"Redis at {address[0]}:{address[1]} did not answer, and is not tried again for a while"
+                )
             try:
                 link = self._links[address] = await self._access.open(address)
             except DeliveryError as error:
