@@ -317,7 +317,7 @@ def test_dead_letters_are_sent_again_once(program: Program) -> None:
     assert {event.event_id for event in program.events()} == {event.event_id for event in events}
     assert program.run("--dead-letter", *program.bus)[0] == b"file: 0 dead letters sent again\n"
     (program.letters_dir / "2.jsonl").write_text('{"reason": 1}\n')
-    with pytest.raises(TerminalDeliveryError, match=r"line 1 of .*/2.jsonl is no dead letter: "):
+    with pytest.raises(TerminalDeliveryError, match=r"line 1 of .*/2.jsonl is not a dead letter: "):
         list(read_dead_letters(program.letters_dir / "2.jsonl"))
 
 

@@ -132,7 +132,7 @@ def read_dead_letters(path: Path) -> Iterator[DeadLetter]:
                 try:
                     yield msgspec.json.decode(line, type=DeadLetter)
                 except msgspec.MsgspecError as error:
-                    raise TerminalDeliveryError(f"line {number} of {path} is no dead letter: {error}") from None
+                    raise TerminalDeliveryError(f"line {number} of {path} is not a dead letter: {error}") from None
 
 
 def batches_of(letters: Iterable[DeadLetter], size: int = 1000) -> Iterator[Sequence[DeadLetter]]:

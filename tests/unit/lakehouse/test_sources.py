@@ -158,7 +158,7 @@ def test_every_source_is_named_as_its_column_has_it_and_others_are_refused() -> 
         assert create_source(name, LakeSettings(name, "/lake")).name == name  # type: ignore[arg-type]
     with pytest.raises(LakeError, match=r"there is no source 'rabbit'; choose one of files, kafka, redis, .* with --from"):
         create_source("rabbit", settings_of("kafka"))
-    with pytest.raises(SettingsError, match="the file bus is off, and needs --file-dir"):
+    with pytest.raises(SettingsError, match="the file bus is off; it needs --file-dir"):
         create_source("files", settings_of("kafka"))
 
 

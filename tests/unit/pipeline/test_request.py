@@ -87,7 +87,7 @@ def test_stream_requests() -> None:
     request = parse_stream_request({"exchange": "bitmex", "dataTypes": ["quote"], "symbols": ["XBTUSD"], "timeoutIntervalMS": 0})
     assert (request.timeout_interval_ms, request.with_error_messages) == (0, False)
     assert parse_stream_request({"exchange": "bitmex", "dataTypes": ["trade"]}).timeout_interval_ms == 10_000
-    with pytest.raises(OptionsError, match=r"\[1\]\.symbols: got nothing"):
+    with pytest.raises(OptionsError, match=r"\[1\]\.symbols: live data of kraken needs at least one symbol"):
         parse_stream_requests([{"exchange": "bitmex", "dataTypes": ["trade"]}, {"exchange": "kraken", "dataTypes": ["trade"]}])
     with pytest.raises(OptionsError, match="dataTypes: kraken has no liquidation"):
         parse_stream_request({"exchange": "kraken", "symbols": ["BTC/USD"], "dataTypes": ["liquidation"]})

@@ -110,7 +110,7 @@ async def test_control_over_http() -> None:
 
 
 def test_unknown_exchanges_are_refused() -> None:
-    with pytest.raises(OptionsError, match="takes one of bitmex"):
+    with pytest.raises(OptionsError, match="expected bitmex"):
         SimulatedExchanges(exchanges=["nothing"])
 
 

@@ -94,7 +94,7 @@ class SimulatedExchanges:
     def _make_venue(self, name: str) -> LiveVenue:
         family = FAMILIES.get(name)
         if family is None:
-            raise OptionsError(f"exchange: got '{name}', takes one of {', '.join(FAMILIES)}", "exchange")
+            raise OptionsError(f"exchange: expected {', '.join(FAMILIES)}, got '{name}'", "exchange")
         return LiveVenue(family.venue, self.market, self.clock, family.times)
 
     @property
@@ -111,7 +111,7 @@ class SimulatedExchanges:
     def venue(self, exchange: str) -> LiveVenue:
         """One of the exchanges."""
         if exchange not in self._venues:
-            raise OptionsError(f"exchange: got '{exchange}', takes one of {', '.join(self._venues)}", "exchange")
+            raise OptionsError(f"exchange: expected {', '.join(self._venues)}, got '{exchange}'", "exchange")
         return self._venues[exchange]
 
     def symbols(self, exchange: str) -> list[str]:
