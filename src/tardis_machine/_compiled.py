@@ -44,6 +44,17 @@ def file_name(package: Path, name: str, source: Path) -> str:
     return f"{name}-{source_hash(text).hex()}{EXTENSION_SUFFIXES[0]}"
 
 
+class _CompiledLoader(ExtensionFileLoader):
+    """Loads a compiled module; tracebacks show the lines of its text."""
+
+    def __init__(self, name: str, path: str, source: Path) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def get_source(self, fullname: str) -> str:  # type: ignore[override]
+        return self._source.read_text(encoding="utf-8")
+
+
 class CompiledFinder(MetaPathFinder):
     """Finds the compiled modules of a package, before Python looks for their text."""
 
@@ -70,7 +81,7 @@ class CompiledFinder(MetaPathFinder):
         if file not in self._files:
             return None
         location = str(self._folder / FOLDER / file)
-        return spec_from_file_location(fullname, location, loader=ExtensionFileLoader(fullname, location))
+        return spec_from_file_location(fullname, location, loader=_CompiledLoader(fullname, location, source))
 
 
 if __package__:
