@@ -48,8 +48,8 @@ demo: demo-programs $(VENV) $(DEMO_FETCHED) ## runs everything at once on sample
 test: setup ## runs all tests, against real servers
 	@$(PYTEST) $(ARGS)
 
-coverage: setup ## runs them and tells which lines none ran, in half as much time again
-	@$(PYTEST) --cov --no-cov-on-fail $(ARGS)
+coverage: setup ## runs them as Python alone, and tells which lines none ran, in half as much time again
+	@TARDIS_MACHINE_COMPILED=0 $(PYTEST) --cov --no-cov-on-fail $(ARGS)
 
 lint: $(VENV) ## checks style, types, import rules, the container file, the schema and what is generated
 	.venv/bin/ruff check .
@@ -81,7 +81,7 @@ crash: setup ## kills the lake's ingest job again and again, and compares the ta
 clean: ## removes all that was made or fetched
 	@rm -rf .venv .tools .demo .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
-	@find src -name '*.so' -delete
+	@rm -rf src/tardis_machine/__compiled__
 
 all-programs:
 	@scripts/setup programs compiler java node redis $(call maven-for,$(SPARK) $(BROKERS))
@@ -89,7 +89,7 @@ all-programs:
 demo-programs:
 	@scripts/setup programs java $(DEMO_PROGRAMS) $(call maven-for,$(filter .tools/jars/%,$(DEMO_FETCHED)))
 
-$(VENV): requirements.lock pyproject.toml hatch_build.py $(wildcard src/tardis_machine/*/*.pyx) scripts/setup
+$(VENV): requirements.lock pyproject.toml hatch_build.py $(shell find src -name '*.pyx' -o -name '*.pxd') scripts/setup
 	@scripts/setup venv
 	@touch $@
 

@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.report import Table, to_ratio
-from tardis_machine.bronze import _sealing, encoding, sealing
-from tardis_machine.bronze.encoding import BronzeEncoder
-from tardis_machine.bronze.sealing import Series
-from tardis_machine.bronze.wire import encode_timestamp
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as pb
 from tardis_machine.messages import BookChange, BookLevel, Trade, js_number, parse_timestamp_us, to_timestamp
+from tests.compiled_or_not import import_as_python, import_compiled
+
+MODULES = [f"tardis_machine.bronze.{name}" for name in ("wire", "payloads", "sealing", "encoding")]
+*_, COMPILED = import_compiled(*MODULES)
+WIRE_AS_PYTHON, _, SEALING_AS_PYTHON, ENCODING_AS_PYTHON = import_as_python(*MODULES)
 
 SOURCE = "tardis-machine/0.1.0"
 META = {
@@ -85,10 +86,10 @@ class LibraryEncoder:
 
     def __init__(self, fill: Callable[[pb.NormalizedEvent, Any], Any], payload_case: str) -> None:
         self._fill = fill
-        self._series = Series("bitmex", "XBTUSD", payload_case)
+        self._numbering = SEALING_AS_PYTHON.EventNumbering("bitmex", "XBTUSD", payload_case)
 
     def encode(self, messages: Sequence[Any]) -> list[bytes]:
-        series = self._series
+        numbering = self._numbering
         values = []
         for message in messages:
             event = pb.NormalizedEvent()
@@ -103,9 +104,9 @@ class LibraryEncoder:
                 event.meta[name] = value
             event.millisecond_timestamps = 2
             payload = self._fill(event, message)
-            event.event_id = series.event_id(encode_timestamp(local_us), local_us, payload.SerializeToString())
-            event.sequence = series.next_sequence
-            series.next_sequence += 1
+            event.event_id = numbering.event_id(WIRE_AS_PYTHON.encode_timestamp(local_us), local_us, payload.SerializeToString())
+            event.sequence = numbering.next_sequence
+            numbering.next_sequence += 1
             values.append(event.SerializeToString(deterministic=True))
         return values
 
@@ -148,20 +149,25 @@ def compare(
     """Microseconds an event: ours, ours in Python, the library's."""
 
     def ours(module: Any) -> Callable[[Sequence[Any]], Any]:
-        encoding.sealing = module
-        return BronzeEncoder(
+        encoder = module.BronzeEncoder(
             session_id=META["session_id"], origin="replay", meta=META, source=SOURCE, clock_us=lambda: NOW_US
-        ).encode
+        )
+        encode: Callable[[Sequence[Any]], Any] = encoder.encode
+        return encode
 
     def library() -> Callable[[Sequence[Any]], Any]:
         return LibraryEncoder(fill, payload_case).encode
 
     sample = messages[:BATCH]
-    for module in (_sealing, sealing):
+    for module in (COMPILED, ENCODING_AS_PYTHON):
         if [event.value for event in ours(module)(sample)] != library()(sample):
             raise SystemExit("the encoders do not write the same bytes: nothing to compare")
     times = [
-        (seconds_of(ours(_sealing), messages), seconds_of(ours(sealing), messages), seconds_of(library(), messages))
+        (
+            seconds_of(ours(COMPILED), messages),
+            seconds_of(ours(ENCODING_AS_PYTHON), messages),
+            seconds_of(library(), messages),
+        )
         for _ in range(rounds)
     ]
     compiled, in_python, other = (min(column) / len(messages) * 1e6 for column in zip(*times, strict=True))

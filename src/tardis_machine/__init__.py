@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import _compiled as _compiled
 from ._version import __version__
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
-"""Events that are published together, with what every bus and every ledger wants to know of them by stream.
+"""Events that are published together, as columns for each stream, with their counts, sizes and digests.
 
-They are encoded in a worker and published in the server: until somebody looks at one, and on their way from one process to the
-other, they are columns. What there is to count is counted where they were made.
+They are encoded in a worker and published in the server. They stay columns on their way from one process to the other, and until
+somebody looks at one of them. What there is to count is counted where they are made.
 
-Invariant: it says nothing of its events that could not be found out from them again.
+Invariant: all that a bundle says of its events follows from them.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ import msgspec
 
 from .event import Event, EventStream, Tally, digest_of
 
-__all__ = ["Bundle", "Portion"]
+__all__ = ["Bundle", "EventColumns"]
 
 
-class Portion(msgspec.Struct, array_like=True, gc=False):
-    """The events of one stream in a bundle but for the stream itself, in their order, and what they come to."""
+class EventColumns(msgspec.Struct, array_like=True, gc=False):
+    """The events of one stream in a bundle, in their order, as columns; the stream itself is in the bundle."""
 
     event_ids: Sequence[bytes]
     values: Sequence[bytes]
     sequences: Sequence[int]
     local_ts_us: Sequence[int]
     digest: bytes
-    """Of the ids, as a ledger has it."""
+    """The sum of the ids, as `digest_of` computes it."""
     size_bytes: int
-    """Of the values."""
+    """All values together."""
     largest_bytes: int
+    """The largest value."""
 
     @classmethod
-    def of(cls, event_ids: Sequence[bytes], values: Sequence[bytes], sequences: Sequence[int], times: Sequence[int]) -> Portion:
+    def of(
+        cls, event_ids: Sequence[bytes], values: Sequence[bytes], sequences: Sequence[int], times: Sequence[int]
+    ) -> EventColumns:
         """These events, counted."""
         sizes = [*map(len, values)]
         return cls(event_ids, values, sequences, times, digest_of(event_ids).to_bytes(16), sum(sizes), max(sizes))
@@ -51,21 +54,22 @@ class Portion(msgspec.Struct, array_like=True, gc=False):
 
 
 class Bundle(Sequence[Event]):
-    """Events in their order, and the portions of their streams."""
+    """Events in their order, and the columns of each stream."""
 
-    __slots__ = ("_events", "places", "portions", "streams")
+    __slots__ = ("_events", "columns", "stream_indexes", "streams")
 
     def __init__(
         self,
         streams: Sequence[EventStream],
-        portions: Sequence[Portion],
-        places: Sequence[int],
+        columns: Sequence[EventColumns],
+        stream_indexes: Sequence[int],
         events: list[Event] | None = None,
     ) -> None:
         self.streams = streams
-        self.portions = portions
-        # Of each event, which stream it is of.
-        self.places = places
+        # One for each stream.
+        self.columns = columns
+        # For each event, the index of its stream.
+        self.stream_indexes = stream_indexes
         self._events = events
 
     @classmethod
@@ -75,45 +79,45 @@ class Bundle(Sequence[Event]):
             return events
         # A stream's object is the same for all events of it.
         groups: dict[int, tuple[int, list[Event]]] = {}
-        places = []
+        stream_indexes = []
         for event in events:
-            place, own = groups.setdefault(id(event.stream), (len(groups), []))
-            places.append(place)
+            index, own = groups.setdefault(id(event.stream), (len(groups), []))
+            stream_indexes.append(index)
             own.append(event)
-        portions = [
-            Portion.of(*zip(*((e.event_id, e.value, e.sequence, e.local_ts_us) for e in own), strict=True))
+        columns = [
+            EventColumns.of(*zip(*((e.event_id, e.value, e.sequence, e.local_ts_us) for e in own), strict=True))
             for _, own in groups.values()
         ]
-        return cls([own[0].stream for _, own in groups.values()], portions, places, list(events))
+        return cls([own[0].stream for _, own in groups.values()], columns, stream_indexes, list(events))
 
     @property
     def events(self) -> list[Event]:
         """Each as an object, made when it is first asked for."""
         if self._events is None:
-            own = [portion.events(stream) for stream, portion in zip(self.streams, self.portions, strict=True)]
-            self._events = list(own[0]) if len(own) == 1 else list(map(next, map(own.__getitem__, self.places)))
+            own = [columns.events(stream) for stream, columns in zip(self.streams, self.columns, strict=True)]
+            self._events = list(own[0]) if len(own) == 1 else list(map(next, map(own.__getitem__, self.stream_indexes)))
         return self._events
 
     @property
     def tallies(self) -> list[Tally]:
         """What they add to a ledger."""
-        return [portion.tally(stream) for stream, portion in zip(self.streams, self.portions, strict=True)]
+        return [columns.tally(stream) for stream, columns in zip(self.streams, self.columns, strict=True)]
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.stream_indexes)
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
 
-    def __getitem__(self, place: Any) -> Any:
-        return self.events[place]
+    def __getitem__(self, index: Any) -> Any:
+        return self.events[index]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpack, (self.streams, _encode((self.portions, self.places)))
+        return _unpack, (self.streams, _encode((self.columns, self.stream_indexes)))
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[list[Portion], list[int]]).decode
+_decode = msgspec.msgpack.Decoder(tuple[list[EventColumns], list[int]]).decode
 
 
 def _unpack(streams: list[EventStream], packed: bytes) -> Bundle:

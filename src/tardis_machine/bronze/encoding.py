@@ -29,17 +29,11 @@ from .bundle import Bundle
 from .event import Event, EventStream
 from .payload_case import PAYLOAD_CASES, data_type_of, parse_payload_case, payload_case_of
 from .payloads import PAYLOAD_ENCODERS, Payload
+from .sealing import EventNumbering, StreamSealer, StreamsOfType, seal_messages
 from .wire import delimited, encode_timestamp, tag, varint
-
-try:
-    from . import _sealing as sealing
-except ImportError:
-    # There was no compiler where this was installed.
-    from . import sealing  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
     from ..generated.lakehouse.bronze.v1.normalized_event_pb2 import SessionEnd
-    from .sealing import Series, StreamSealer, StreamsOfType
 
 __all__ = ["PAYLOAD_CASES", "BronzeEncoder", "Origin", "parse_payload_case", "payload_case_of"]
 
@@ -94,14 +88,14 @@ class BronzeEncoder:
         self._book_changes = book_changes
         self._include = include
         self._clock_us = clock_us
-        self._series: dict[tuple[str, str, str], Series] = {}
+        self._numberings: dict[tuple[str, str, str], EventNumbering] = {}
         self._streams: dict[type[Any], StreamsOfType] = {
             message_type: (key_of, {}) for message_type, key_of in _STREAM_KEYS.items()
         }
 
     def encode(self, messages: Sequence[Message]) -> Bundle:
         """The messages' events, one each; with `book_changes="level"` one for each level of a book change."""
-        return Bundle(*sealing.seal_messages(messages, self._streams, self._open, self._middle()))
+        return Bundle(*seal_messages(messages, self._streams, self._open, self._batch_fields()))
 
     def encode_session_end(self, session_end: SessionEnd) -> list[Event]:
         """The session's last event; none where `include` leaves it out. Its local time is the end of the session."""
@@ -110,10 +104,11 @@ class BronzeEncoder:
         body = session_end.SerializeToString(deterministic=True)
         ended_us = session_end.ended_ts.ToMicroseconds()
         sealer = self._sealer("session_end", "session_end", None, None, None)
-        return [Event(sealer.stream, *sealer.seal((body, 0, ()), (encode_timestamp(ended_us), ended_us, False), self._middle()))]
+        local = encode_timestamp(ended_us), ended_us, False
+        return [Event(sealer.stream, *sealer.seal((body, 0, ()), local, self._batch_fields()))]
 
-    def _middle(self) -> bytes:
-        """From ingest_ts, one for a batch, to the start of event_id."""
+    def _batch_fields(self) -> bytes:
+        """The fields from ingest_ts to the start of event_id, the same for all events of a batch."""
         return b"".join(
             (
                 tag(5),
@@ -153,10 +148,10 @@ class BronzeEncoder:
             meta=self._meta,
         )
         # Requests of several intervals have several data types in one payload case, and one sequence.
-        place = stream.exchange, stream.symbol, case
-        series = self._series.get(place)
-        if series is None:
-            series = self._series[place] = sealing.Series(*place)
+        counted = stream.exchange, stream.symbol, case
+        numbering = self._numberings.get(counted)
+        if numbering is None:
+            numbering = self._numberings[counted] = EventNumbering(*counted)
         head = b"".join(
             tag(number) + delimited(text.encode())
             for number, text in ((1, self._source), (2, exchange), (3, symbol))
@@ -166,4 +161,4 @@ class BronzeEncoder:
             tag(10) + delimited(tag(1) + delimited(name.encode()) + tag(2) + delimited(value.encode()))
             for name, value in sorted(self._meta.items())
         )
-        return sealing.StreamSealer(stream, series, _PAYLOAD_NUMBERS[case], head + tag(4), meta, payload_of)
+        return StreamSealer(stream, numbering, _PAYLOAD_NUMBERS[case], head + tag(4), meta, payload_of)

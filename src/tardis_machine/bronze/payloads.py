@@ -7,6 +7,7 @@ timestamps print in milliseconds, is returned beside it for the envelope.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,7 +28,7 @@ from ..messages import (
     Trade,
     TradeBar,
 )
-from .wire import decimal, decimals, delimited, heads, tag, to_instant, varint
+from .wire import decimal, delimited, tag, to_instant, varint
 
 __all__ = [
     "BAR_KINDS",
@@ -39,9 +40,9 @@ __all__ = [
     "SECOND_BIT",
     "SIDES",
     "TIMESTAMP_BIT",
-    "TRADE_SIDES",
     "Payload",
     "encode_book_levels",
+    "encode_levels",
 ]
 
 LOCAL_BIT, TIMESTAMP_BIT, SECOND_BIT, CLOSE_BIT = 1, 2, 4, 8
@@ -78,19 +79,12 @@ class _Time(NamedTuple):
     bit: int
 
 
-class _Side(NamedTuple):
-    """One side of a book."""
-
-    tag: bytes
-    heads: Sequence[Sequence[bytes]]
-    """What stands before a level's price (its tag and length, and the level's own), by the lengths of price and amount."""
-
-
 class _Book(NamedTuple):
-    """Both sides of a book."""
+    """Both sides of a book, each level a message of its own."""
 
-    bids: _Side
-    asks: _Side
+    bids: bytes
+    """The tag of a bid."""
+    asks: bytes
 
 
 _Plan: TypeAlias = Sequence[_Field | _Time | _Book]
@@ -194,20 +188,8 @@ def _names_symbols(message: Disconnect) -> bool:
     return message.symbols is not UNSET and message.symbols is not None
 
 
-_SHORT_NUMBERS = range(32)
-_LEVEL_AMOUNT_HEADS = heads(2)
-
-
-def _side(number: int) -> _Side:
-    level_heads = [
-        [tag(number) + varint(price + amount + 4) + tag(1) + varint(price) for amount in _SHORT_NUMBERS]
-        for price in _SHORT_NUMBERS
-    ]
-    return _Side(tag(number), level_heads)
-
-
 def _book(bids: int, asks: int) -> _Book:
-    return _Book(_side(bids), _side(asks))
+    return _Book(tag(bids), tag(asks))
 
 
 def _top(side: str, attribute: str, number: int) -> _Field:
@@ -232,7 +214,10 @@ def _append(parts: list[bytes], plan: _Plan, message: Any, nulls: list[str], pat
     milliseconds = 0
     for field in plan:
         if isinstance(field, _Book):
-            _append_book(parts, field, message, nulls)
+            parts += (
+                encode_levels(field.bids, message.bids, "bids", nulls),
+                encode_levels(field.asks, message.asks, "asks", nulls),
+            )
             continue
         value = field.read(message)
         if value is UNSET:
@@ -253,42 +238,19 @@ def _append(parts: list[bytes], plan: _Plan, message: Any, nulls: list[str], pat
     return milliseconds
 
 
-def _append_book(parts: list[bytes], book: _Book, message: BookChange | BookSnapshot, nulls: list[str]) -> None:
-    """All numbers at once, which takes half the time; a book with something odd in it goes level by level."""
-    numbers: list[Any] = []
-    encoded: list[bytes] = []
-    amount_heads = _LEVEL_AMOUNT_HEADS
-    try:
-        for level in message.bids:
-            numbers.append(level.price)
-            numbers.append(level.amount)
-        for level in message.asks:
-            numbers.append(level.price)
-            numbers.append(level.amount)
-        texts = iter(decimals(numbers))
-        for side, levels in ((book.bids, message.bids), (book.asks, message.asks)):
-            level_heads = side.heads
-            for _, price, amount in zip(levels, texts, texts, strict=False):
-                length = len(amount)
-                encoded += (level_heads[len(price)][length], price, amount_heads[length], amount)
-    except (AttributeError, TypeError, IndexError):
-        encoded.clear()
-        for name, side, levels in (("bids", book.bids, message.bids), ("asks", book.asks, message.asks)):
-            for index, level in enumerate(levels):
-                encoded += (side.tag, delimited(_encode_odd_level(level, f"{name}.{index}", nulls)))
-    parts += encoded
-
-
 _LEVEL = _plan(BookLevel, _number("price", 1), _number("amount", 2))
 
 
-def _encode_odd_level(level: BookLevel | None, path: str, nulls: list[str]) -> bytes:
-    """A level that may be null, or of which something is absent, null or very long."""
-    if level is None:
-        nulls.append(path)
-        return b""
+def encode_levels(key: bytes, levels: Sequence[BookLevel | None], side: str, nulls: list[str]) -> bytes:
+    """The levels of one side of a book, each after its tag; appends the names of those that are null, or of what is null in them."""
     parts: list[bytes] = []
-    _append(parts, _LEVEL, level, nulls, f"{path}.")
+    for index, level in enumerate(levels):
+        fields: list[bytes] = []
+        if level is None:
+            nulls.append(f"{side}.{index}")
+        else:
+            _append(fields, _LEVEL, level, nulls, f"{side}.{index}.")
+        parts += (key, delimited(b"".join(fields)))
     return b"".join(parts)
 
 
@@ -302,79 +264,9 @@ def _encoder_of(plan: _Plan) -> Callable[[Any], Payload]:
     return encode
 
 
-_encode_any_trade = _encoder_of(
-    _plan(
-        Trade,
-        _string("id", 1, _id),
-        _number("price", 2),
-        _number("amount", 3),
-        _enum("side", 4, SIDES),
-        _time("timestamp", 10),
-        _given("id", 20, _has_number_id),
-    )
-)
-_ID_HEADS, _PRICE_HEADS, _AMOUNT_HEADS = map(heads, (1, 2, 3))
-TRADE_SIDES = {name: tag(4, is_varint=True) + varint(value) + tag(10) for name, value in SIDES.items()}
-"""From a trade's side to the start of its timestamp."""
-
-
-def _encode_trade(trade: Trade) -> Payload:
-    """The most frequent message, written out; one with something odd takes the way of all others, to the same bytes."""
-    try:
-        trade_id = trade.id.encode()  # type: ignore[union-attr]
-        price, amount = decimals((trade.price, trade.amount))
-        timestamp, _, in_milliseconds = to_instant(trade.timestamp)  # type: ignore[arg-type]
-        body = b"".join(
-            (
-                _ID_HEADS[len(trade_id)],
-                trade_id,
-                _PRICE_HEADS[len(price)],
-                price,
-                _AMOUNT_HEADS[len(amount)],
-                amount,
-                TRADE_SIDES[trade.side],
-                timestamp,
-            )
-        )
-    except (AttributeError, TypeError, LookupError):
-        return _encode_any_trade(trade)
-    return body, TIMESTAMP_BIT if in_milliseconds else 0, ()
-
-
-_BOOK_CHANGE_COMMON = (_time("timestamp", 10), _integer("is_snapshot", 20, _flag))
-_BOOK_CHANGE_SIDES = _book(21, 22)
-_encode_any_book_change = _encoder_of(_plan(BookChange, *_BOOK_CHANGE_COMMON, _BOOK_CHANGE_SIDES))
-_SNAPSHOT_FLAGS = {value: tag(20, is_varint=True) + _flag(value) for value in (False, True)}
-_BOOK_CHANGE_TIME = tag(10)
-_BOOK_CHANGE_OF_LEVEL = _plan(BookChange, *_BOOK_CHANGE_COMMON)
+_BOOK_CHANGE = (_time("timestamp", 10), _integer("is_snapshot", 20, _flag))
+_BOOK_CHANGE_OF_LEVEL = _plan(BookChange, *_BOOK_CHANGE)
 _LEVEL_IN_BOOK_CHANGE = _plan(BookLevel, _number("price", 3), _number("amount", 4))
-
-
-def _encode_book_change(change: BookChange) -> Payload:
-    """The next most frequent message, in the same way; most have one level."""
-    nulls: list[str] = []
-    try:
-        timestamp, _, in_milliseconds = to_instant(change.timestamp)  # type: ignore[arg-type]
-        bids, asks = change.bids, change.asks
-        if len(bids) + len(asks) == 1:
-            level, side = (bids[0], _BOOK_CHANGE_SIDES.bids) if bids else (asks[0], _BOOK_CHANGE_SIDES.asks)
-            price, amount = decimals((level.price, level.amount))
-            length = len(amount)
-            parts: Sequence[bytes] = (
-                _BOOK_CHANGE_TIME,
-                timestamp,
-                _SNAPSHOT_FLAGS[change.is_snapshot],
-                side.heads[len(price)][length],
-                price,
-                _LEVEL_AMOUNT_HEADS[length],
-                amount,
-            )
-        else:
-            parts = [_BOOK_CHANGE_TIME, timestamp, _SNAPSHOT_FLAGS[change.is_snapshot]]
-            _append_book(parts, _BOOK_CHANGE_SIDES, change, nulls)
-    except (AttributeError, TypeError, LookupError):
-        return _encode_any_book_change(change)
-    return b"".join(parts), TIMESTAMP_BIT if in_milliseconds else 0, nulls
 
 
 def encode_book_levels(change: BookChange) -> Sequence[Payload]:
@@ -413,8 +305,18 @@ _SNAPSHOT = _plan(
 )
 
 PAYLOAD_ENCODERS: Mapping[str, Callable[[Any], Payload]] = {
-    "trade": _encode_trade,
-    "book_change": _encode_book_change,
+    "trade": _encoder_of(
+        _plan(
+            Trade,
+            _string("id", 1, _id),
+            _number("price", 2),
+            _number("amount", 3),
+            _enum("side", 4, SIDES),
+            _time("timestamp", 10),
+            _given("id", 20, _has_number_id),
+        )
+    ),
+    "book_change": _encoder_of(_plan(BookChange, *_BOOK_CHANGE, _book(21, 22))),
     "book_snapshot": _encoder_of(_SNAPSHOT),
     "grouped_book_snapshot": _encoder_of(_SNAPSHOT),
     "quote": _encoder_of(
@@ -526,3 +428,7 @@ PAYLOAD_ENCODERS: Mapping[str, Callable[[Any], Payload]] = {
     ),
 }
 """By payload case."""
+
+# Where it was compiled, levels are written there, but for odd ones, which are left to the function above.
+with suppress(ImportError):
+    from .payloads_compiled import *  # noqa: F403

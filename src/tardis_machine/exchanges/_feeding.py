@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from importlib import import_module
 
 from ..messages import Message
 from ..recorded_line import KEY_LENGTH, MESSAGE_START
@@ -49,7 +48,6 @@ def feed_messages(
     return len(messages), None
 
 
-# Where there was a compiler, what is usual is done by compiled functions, which leave all else to those above.
+# Where it was compiled, this is done there; lines of unusual form are left to the functions above.
 with suppress(ImportError):
-    _compiled = import_module("._feeding_compiled", __package__)
-    globals().update({name: getattr(_compiled, name) for name in _compiled.__all__})
+    from ._feeding_compiled import *  # noqa: F403

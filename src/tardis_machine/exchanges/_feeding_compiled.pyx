@@ -9,11 +9,9 @@ from cpython.list cimport PyList_CheckExact
 from cpython.tuple cimport PyTuple_CheckExact
 from libc.string cimport memcpy
 
-from ._feeding import join_lines as join_unusual
+from tardis_machine._declarations cimport PyUnicode_DATA, PyUnicode_New
 
-cdef extern from "Python.h":
-    void *PyUnicode_DATA(object)
-    object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
+from ._feeding import join_lines as join_unusual
 
 __all__ = ["feed_messages", "join_lines"]
 

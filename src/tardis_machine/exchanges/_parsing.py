@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import Any
 
 import orjson
@@ -292,7 +291,6 @@ def text_of(value: Any) -> str:
     return "null" if value is None else to_json(js_number(value) if type(value) is float else value).decode()
 
 
-# Where there was a compiler, what is frequent is read by compiled functions, which leave all else to those above.
+# Where it was compiled, what is frequent is read there; all else is left to the functions above.
 with suppress(ImportError):
-    _compiled = import_module("._parsing_compiled", __package__)
-    globals().update({name: getattr(_compiled, name) for name in _compiled.__all__})
+    from ._parsing_compiled import *  # noqa: F403

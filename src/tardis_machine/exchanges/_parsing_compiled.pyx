@@ -12,18 +12,19 @@ from libc.math cimport floor
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp, memcpy
 
+from tardis_machine._declarations cimport (
+    PyUnicode_CheckExact,
+    PyUnicode_DATA,
+    PyUnicode_GET_LENGTH,
+    PyUnicode_IS_COMPACT_ASCII,
+    PyUnicode_New,
+)
+
 from ..messages import BookLevel, js_number
 from ._parsing import timestamp_from_ms as read_ms
 from ._parsing import timestamp_from_text as read_text
 from ._parsing import to_number as read_number
 from ._parsing import verbatim as read_verbatim
-
-cdef extern from "Python.h":
-    bint PyUnicode_CheckExact(object)
-    bint PyUnicode_IS_COMPACT_ASCII(object)
-    void *PyUnicode_DATA(object)
-    Py_ssize_t PyUnicode_GET_LENGTH(object)
-    object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
 
 __all__ = ["levels", "timestamp_from_ms", "timestamp_from_text", "to_number", "verbatim"]
 
@@ -36,8 +37,6 @@ cdef:
     object _read_verbatim = read_verbatim
 
 
-# --- numbers -----------------------------------------------------------------------------------------------------------------
-
 # Integers below it, and powers of ten up to 10**22, are doubles exactly, so that one division rounds as the standard asks for.
 cdef int64_t _EXACT = <int64_t> 1 << 53
 cdef double _POWERS[23]
@@ -47,8 +46,10 @@ for _power in range(23):
 
 
 cdef inline object _settled(double number):
-    """A double in the type that prints as in JavaScript."""
-    return number if number > 1e-5 and number != floor(number) else _js_number(number)
+    """A double in the type that prints as in JavaScript; see `js_number`."""
+    if number != floor(number):
+        return number if number > 1e-5 else _js_number(number)
+    return <int64_t> number if -_EXACT < number < _EXACT else _js_number(number)
 
 
 cdef object _number_of_text(object text):
@@ -108,7 +109,7 @@ cdef inline object _plain(object value, object otherwise):
     cdef double real
     if PyFloat_CheckExact(value):
         real = PyFloat_AS_DOUBLE(value)
-        return value if real > 1e-5 and real != floor(real) else _js_number(value)
+        return value if real > 1e-5 and real != floor(real) else _settled(real)
     if PyLong_CheckExact(value):
         number = PyLong_AsLongLongAndOverflow(value, &overflow)
         if overflow == 0 and -_EXACT < number < _EXACT:
@@ -127,8 +128,6 @@ def levels(pairs):
         found.append(_BookLevel(_to_number(price), _to_number(amount)))
     return found
 
-
-# --- times -------------------------------------------------------------------------------------------------------------------
 
 # Seconds that were read before, each in the place that its second of a minute has.
 cdef char _texts[100][19]

@@ -1,7 +1,7 @@
 """The envelope of an event: what every event has, whatever its payload.
 
-`to_envelopes` is the definition. `_envelopes.pyx` is the same in Cython, seven times as fast, for batches in which every event is
-plain; where it was compiled, it is tried first.
+`to_envelopes` is the definition. Where `envelope_compiled.pyx` was compiled, batches in which every event is usual are read there, seven
+times as fast.
 
 Invariant: pure, values in, columns out. An event without exchange, time or a payload that is known is refused, as no table could
 hold it.
@@ -9,6 +9,7 @@ hold it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,6 @@ import pyarrow.compute as pc
 import xxhash
 
 from .decoding import PAYLOAD_CASES, REASON, check_instants, decode_each, decode_fields, enum_names, name_enum
-
-try:
-    from . import _envelopes
-except ImportError:
-    # There was no compiler where this was installed.
-    _envelopes = None  # type: ignore[assignment]
 
 __all__ = ["ENVELOPE", "decode_envelopes"]
 
@@ -50,7 +45,7 @@ _FIELDS = ("exchange", "symbol", "local_ts", "ingest_ts", "origin", "event_id", 
 
 def decode_envelopes(values: pa.Array) -> pa.StructArray:
     """One row for each value, with the reason where it can't be decoded; texts are dictionaries, as they repeat."""
-    columns = _read_plain(values)
+    columns = _read_usual(values)
     if columns is None:
         *found, reasons = decode_each(values, to_envelopes, ENVELOPE).flatten()
         # The same types either way: batches of both may end up in one file.
@@ -58,17 +53,22 @@ def decode_envelopes(values: pa.Array) -> pa.StructArray:
     return pa.StructArray.from_arrays(columns, names=[*(field.name for field in ENVELOPE), REASON])
 
 
-def _read_plain(values: pa.Array) -> list[pa.Array] | None:
-    """The columns by the compiled reader; None where it leaves the values to the definition."""
-    if _envelopes is None or values.null_count or values.type != pa.binary():
+def _read_usual(values: pa.Array) -> list[pa.Array] | None:
+    """The columns of values that are all usual events; None where they are left to `to_envelopes`."""
+    if values.null_count or values.type != pa.binary():
         return None
     _, offsets, data = values.buffers()
     # There may be none where all values are empty.
-    found = data and _envelopes.read_envelopes(offsets, data, values.offset, len(values))
+    found = data and read_envelopes(offsets, data, values.offset, len(values))
     if not found:
         return None
     columns = [_to_column(field.type, column, len(values)) for field, column in zip(ENVELOPE, found, strict=True)]
     return [*columns, pa.nulls(len(values), pa.string())]
+
+
+def read_envelopes(offsets: Any, data: Any, first: int, count: int) -> tuple[Any, ...] | None:
+    """The columns of values of a binary array, of which these are the buffers; None, as only what is compiled gains by it."""
+    return None
 
 
 def _to_column(kind: pa.DataType, found: Any, count: int) -> pa.Array:
@@ -127,3 +127,8 @@ def _event_ids(event_ids: pa.Array, values: pa.Array) -> pa.Array:
         return event_ids
     pairs = zip(event_ids.to_pylist(), values.to_pylist(), strict=True)
     return pa.array([given or xxhash.xxh3_128_digest(value) for given, value in pairs], pa.binary())
+
+
+# Where it was compiled, usual events are read there; all others are left to the functions above.
+with suppress(ImportError):
+    from .envelope_compiled import *  # noqa: F403

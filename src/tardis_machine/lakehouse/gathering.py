@@ -25,7 +25,7 @@ _ID_BYTES = 16
 
 @dataclass
 class Gathered:
-    """What is to become one batch of rows; each list has an item for each portion of each bundle."""
+    """What is to become one batch of rows; each list has an item for each stream of each bundle."""
 
     rows: int = 0
     size_bytes: int = 0
@@ -42,15 +42,15 @@ class Gathered:
         """Takes events in."""
         self.rows += len(bundle)
         self._streams += bundle.streams
-        for portion in bundle.portions:
-            count = len(portion.values)
-            self.size_bytes += portion.size_bytes
+        for columns in bundle.columns:
+            count = len(columns.values)
+            self.size_bytes += columns.size_bytes
             self._counts.append(count)
-            self._event_ids.append(b"".join(portion.event_ids))
-            self._values.append(b"".join(portion.values))
-            self._sizes.append(np.fromiter(map(len, portion.values), np.int32, count))
-            self._sequences.append(np.fromiter(portion.sequences, np.int64, count))
-            self._local_ts_us.append(np.fromiter(portion.local_ts_us, np.int64, count))
+            self._event_ids.append(b"".join(columns.event_ids))
+            self._values.append(b"".join(columns.values))
+            self._sizes.append(np.fromiter(map(len, columns.values), np.int32, count))
+            self._sequences.append(np.fromiter(columns.sequences, np.int64, count))
+            self._local_ts_us.append(np.fromiter(columns.local_ts_us, np.int64, count))
 
     def to_batch(self, bus: str, position: int, now_us: int) -> pa.RecordBatch:
         """The rows, numbered from `position` on in their session, which is what they came from."""

@@ -66,8 +66,9 @@ _DELTA_JAR = "delta-spark_*.jar"
 _JAVA_VERSION = 17
 _CONNECT_PORT = 15_002
 _STANDALONE, _MASTER_PORT = "spark://", 7_077
-# Of another kind of processor or Python, what is compiled has another ending, and is passed over.
-_MODULE_ENDINGS = (".py", EXTENSION_SUFFIXES[0])
+# Of another kind of processor or Python, what is compiled has another ending, and is passed over. Its text tells whether it is of this
+# version, that of Cython included.
+_MODULE_ENDINGS = (".py", ".pyx", ".pxd", EXTENSION_SUFFIXES[0])
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 

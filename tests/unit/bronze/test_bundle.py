@@ -18,16 +18,16 @@ def facts(bundle: Bundle) -> list[tuple[object, ...]]:
         return tally.stream, tally.count, tally.first, tally.last, tally.digest
 
     return [
-        (*of_share(portion.tally(stream)), portion.size_bytes, portion.largest_bytes)
-        for stream, portion in zip(bundle.streams, bundle.portions, strict=True)
+        (*of_share(columns.tally(stream)), columns.size_bytes, columns.largest_bytes)
+        for stream, columns in zip(bundle.streams, bundle.columns, strict=True)
     ]
 
 
-def test_portions_are_by_stream() -> None:
+def test_columns_are_by_stream() -> None:
     events = FIRST + SECOND + THIRD
     bundle = Bundle.of(events)
     assert list(bundle) == events
-    assert bundle.places == [0, 0, 1, 0]
+    assert bundle.stream_indexes == [0, 0, 1, 0]
     assert facts(bundle) == [
         (TRADES, 3, FIRST[0], THIRD[0], digest_of([event.event_id for event in FIRST + THIRD]), 19, 9),
         (BOOKS, 1, SECOND[0], SECOND[0], digest_of([SECOND[0].event_id]), 7, 7),
@@ -40,7 +40,7 @@ def test_events_cross_to_another_process_as_a_bundle() -> None:
     crossed = pickle.loads(pickle.dumps(Events(events))).events
     assert isinstance(crossed, Bundle)
     assert list(crossed) == events
-    assert crossed.places == Bundle.of(events).places
+    assert crossed.stream_indexes == Bundle.of(events).stream_indexes
     assert facts(crossed) == facts(Bundle.of(events))
     # Objects of streams are shared again: routes are found by them.
     assert crossed[0].stream is crossed[3].stream

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tardis_machine.bronze import _sealing, encoding, sealing
+from tardis_machine.bronze import encoding
 from tardis_machine.bronze.decoding import decode, decode_event, parse_decimal, to_message
-from tardis_machine.bronze.encoding import PAYLOAD_CASES, BronzeEncoder, parse_payload_case, payload_case_of
+from tardis_machine.bronze.encoding import PAYLOAD_CASES, parse_payload_case, payload_case_of
 from tardis_machine.bronze.event import Event
 from tardis_machine.errors import NormalizeError
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as pb
@@ -32,22 +32,31 @@ from tardis_machine.messages import (
     to_json,
     to_timestamp,
 )
+from tests.compiled_or_not import import_as_python, import_compiled
 from tests.strategies import MESSAGES_BY_TYPE, book_changes, messages, trades
 
 LOCAL = "2019-06-01T00:00:28.619123Z"
 LATER = "2019-06-01T00:00:28.619124Z"
 
 
-@pytest.fixture(scope="module", params=[_sealing, sealing], ids=["compiled", "python"], autouse=True)
-def either_sealing(request: pytest.FixtureRequest) -> Iterator[None]:
+MODULES = [f"tardis_machine.bronze.{name}" for name in ("wire", "payloads", "sealing", "encoding")]
+*_, compiled = import_compiled(*MODULES)
+*_, as_python = import_as_python(*MODULES)
+
+
+@pytest.fixture(scope="module", params=[compiled, as_python], ids=["compiled", "python"], autouse=True)
+def either_encoder(request: pytest.FixtureRequest) -> Iterator[None]:
     """All of this is true of both."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoding, "sealing", request.param)
+        patch.setattr(encoding, "BronzeEncoder", request.param.BronzeEncoder)
+        patch.setattr(encoding, "EventNumbering", request.param.EventNumbering)
         yield
 
 
-def encoder(**options: Any) -> BronzeEncoder:
-    return BronzeEncoder(**{"session_id": "session", "origin": "replay", "clock_us": lambda: 1_700_000_000_123_456, **options})
+def encoder(**options: Any) -> encoding.BronzeEncoder:
+    return encoding.BronzeEncoder(
+        **{"session_id": "session", "origin": "replay", "clock_us": lambda: 1_700_000_000_123_456, **options}
+    )
 
 
 def trade(amount: float = 1, local: str = LOCAL, **fields: Any) -> Trade:
@@ -213,7 +222,7 @@ class TestEnvelope:
         assert [decode_event(event.value).ingest_ts.seconds for event in events] == [1, 1, 2]
 
     def test_default_source_and_clock(self) -> None:
-        [event] = BronzeEncoder(session_id="s", origin="replay").encode([trade()])
+        [event] = encoding.BronzeEncoder(session_id="s", origin="replay").encode([trade()])
         parsed = decode_event(event.value)
         assert parsed.source.startswith("tardis-machine/")
         assert parsed.ingest_ts.seconds > 1_700_000_000
@@ -257,7 +266,9 @@ class TestSequence:
     @pytest.mark.parametrize("first", [0, 100, 16_300, 2**21 - 100, 2**32 - 1, 2**63])
     def test_large_numbers(self, first: int) -> None:
         bronze = encoder()
-        bronze._series["bitmex", "XBTUSD", "trade"] = encoding.sealing.Series("bitmex", "XBTUSD", "trade", next_sequence=first)
+        bronze._numberings["bitmex", "XBTUSD", "trade"] = encoding.EventNumbering(
+            "bitmex", "XBTUSD", "trade", next_sequence=first
+        )
         events = bronze.encode([trade()] * 300)
         assert sequences(events) == list(range(first, first + 300)) == [event.sequence for event in events]
 
@@ -325,8 +336,12 @@ class TestEventId:
 class TestBatches:
     def test_how_it_is_cut_changes_nothing(self) -> None:
         stream: list[Message] = [trade(), trade(), snapshot("quote"), trade(), trade(local=LATER), snapshot("quote")]
-        bronze = BronzeEncoder(session_id="s", origin="replay", book_changes="level", include=frozenset({"trade", "quote"}))
-        expected = [(event.event_id, event.sequence) for event in BronzeEncoder(session_id="s", origin="replay").encode(stream)]
+        bronze = encoding.BronzeEncoder(
+            session_id="s", origin="replay", book_changes="level", include=frozenset({"trade", "quote"})
+        )
+        expected = [
+            (event.event_id, event.sequence) for event in encoding.BronzeEncoder(session_id="s", origin="replay").encode(stream)
+        ]
         found: list[tuple[bytes, int]] = []
         for message in stream:
             found += [(event.event_id, event.sequence) for event in bronze.encode([message])]
@@ -461,7 +476,7 @@ def test_strategies_reach_the_odd_corners() -> None:
     """The properties above mean something only if they meet nulls, absent values, long numbers and far years."""
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=800, database=None, derandomize=True)
+    @settings(max_examples=1_500, database=None, derandomize=True)
     @given(messages())
     def look(message: Message) -> None:
         [event] = encoder().encode([message])

@@ -1,4 +1,4 @@
-"""Compiled or not, recorded lines reach the mappers the same: `_feeding_compiled` against `_feeding`, which says what is right."""
+"""Compiled or not, recorded lines reach the mappers the same; what runs as Python says what is right."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from tardis_machine.exchanges import _feeding
-from tardis_machine.exchanges import _feeding_compiled as compiled
+from tardis_machine.exchanges._feeding import Call
 from tardis_machine.messages import Disconnect, Message
-from tests.unit.exchanges.definition import load_definition
+from tests.compiled_or_not import import_as_python, import_compiled
 
 CLOCK = "2020-02-01T00:00:00.123456Z"
 
-python = load_definition(_feeding, compiled)
+(compiled,), (python,) = (load("tardis_machine.exchanges._feeding") for load in (import_compiled, import_as_python))
 BOTH = pytest.mark.parametrize("module", [compiled, python], ids=["compiled", "python"])
 
 
@@ -24,9 +23,9 @@ def recorded(*messages: bytes) -> list[bytes]:
 
 
 def test_what_is_compiled_is_what_is_used() -> None:
-    assert _feeding.join_lines is compiled.join_lines
-    assert _feeding.feed_messages is compiled.feed_messages
-    assert python.join_lines is not compiled.join_lines
+    for name in ("join_lines", "feed_messages"):
+        assert getattr(compiled, name).__module__ == "tardis_machine.exchanges._feeding_compiled"
+        assert getattr(python, name).__module__ == "tardis_machine.exchanges._feeding"
 
 
 @BOTH
@@ -69,7 +68,7 @@ class Mappers:
     def __init__(self) -> None:
         self.seen: list[tuple[str, Any]] = []
 
-    def calls(self) -> list[_feeding.Call]:
+    def calls(self) -> list[Call]:
         return [(self.is_even, self.to_list), (self.is_any, self.generate)]
 
     def is_even(self, message: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Compiled or not, envelopes are the same: `_envelopes` against `envelope.to_envelopes`, which says what is right."""
+"""Compiled or not, envelopes are the same: `envelope_compiled` against `envelope.to_envelopes`, which says what is right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.bronze.wire import delimited, tag, varint
 from tardis_machine.generated.lakehouse.bronze.v1 import normalized_event_pb2 as schema
-from tardis_machine.lakehouse import envelope
 from tardis_machine.lakehouse.bronze import to_events
 from tardis_machine.lakehouse.decoding import PAYLOAD_CASES, REASON, decode_each
 from tardis_machine.lakehouse.sources import contract, records
@@ -26,7 +25,10 @@ from tardis_machine.lakehouse.storage import Folder
 from tardis_machine.lakehouse.table_files import read_reports, write_task
 from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE
 from tardis_machine.messages import Message, to_timestamp
+from tests.compiled_or_not import import_as_python, import_compiled
 from tests.strategies import MESSAGES_BY_TYPE, messages
+
+(envelope,), (as_python,) = (load("tardis_machine.lakehouse.envelope") for load in (import_compiled, import_as_python))
 
 LOCAL = to_timestamp(1_580_515_200_000_007)
 NOTHING = b"\xff\xff"
@@ -65,7 +67,7 @@ def array(values: Iterable[bytes | None]) -> pa.Array:
 
 def read_plain(values: pa.Array) -> list[dict[str, Any]] | None:
     """What the compiled reader gives; None where it leaves them to the definition."""
-    columns = envelope._read_plain(values)
+    columns = envelope._read_usual(values)
     if columns is None:
         return None
     rows: list[dict[str, Any]] = pa.RecordBatch.from_arrays(columns[:-1], [field.name for field in envelope.ENVELOPE]).to_pylist()
@@ -284,7 +286,7 @@ def check_same(values: pa.Array) -> None:
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_columns_have_the_same_types_whoever_reads_them(is_compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not is_compiled:
-        monkeypatch.setattr(envelope, "_envelopes", None)
+        monkeypatch.setattr(envelope, "read_envelopes", as_python.read_envelopes)
     plain = [made.SerializeToString() for made in events_of_all_cases()]
     assert (read_plain(array(plain)) is not None) is is_compiled
     for values in ([], [b""], [NOTHING], plain, [*plain, NOTHING, *plain], [None, *plain]):

@@ -33,8 +33,8 @@ def test_rows_are_those_of_the_events_by_bundle_and_stream() -> None:
     events = [
         event
         for bundle in bundles
-        for stream, portion in zip(bundle.streams, bundle.portions, strict=True)
-        for event in portion.events(stream)
+        for stream, columns in zip(bundle.streams, bundle.columns, strict=True)
+        for event in columns.events(stream)
     ]
     assert gathered.rows == rows.num_rows == len(events) == 7
     assert gathered.size_bytes == sum(len(event.value) for event in events)

@@ -53,26 +53,26 @@ class ParcelBuilder:
     def build(self, bundle: Bundle) -> Parcel:
         """The events that the allow list has. A Terminal error where a record is too large and that is to fail."""
         routes: list[Route] = []
-        # Of each portion, whether the allow list has it.
+        # Of each stream, whether the allow list has it.
         admitted: list[bool] = []
         tallies: list[Tally] = []
         cases: Counter[str] = Counter()
         size_bytes, has_oversize = 0, False
         record_bytes = self._bus.limits.record_bytes
-        for stream, portion in zip(bundle.streams, bundle.portions, strict=True):
+        for stream, columns in zip(bundle.streams, bundle.columns, strict=True):
             route = self._router.route(stream)
             routes.append(route)
             admitted.append(self._router.admits(route.payload_case))
             if not admitted[-1]:
                 continue
-            count = len(portion.values)
-            size_bytes += portion.size_bytes + count * route.overhead_bytes
-            tallies.append(portion.tally(stream))
+            count = len(columns.values)
+            size_bytes += columns.size_bytes + count * route.overhead_bytes
+            tallies.append(columns.tally(stream))
             cases[route.payload_case] += count
-            has_oversize = has_oversize or portion.largest_bytes + route.overhead_bytes > record_bytes
-        records = Records(list(map(routes.__getitem__, bundle.places)), bundle.events)
+            has_oversize = has_oversize or columns.largest_bytes + route.overhead_bytes > record_bytes
+        records = Records(list(map(routes.__getitem__, bundle.stream_indexes)), bundle.events)
         if not all(admitted):
-            chosen = list(map(admitted.__getitem__, bundle.places))
+            chosen = list(map(admitted.__getitem__, bundle.stream_indexes))
             records = Records(list(compress(records.routes, chosen)), list(compress(records.events, chosen)))
         return self._fit(records) if has_oversize else Parcel(records, size_bytes, cases, tallies, [])
 

@@ -1,122 +1,77 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, annotation_typing=False
 """`sealing` compiled: the same classes and the same bytes, with trades and book changes written straight from their messages.
 
-Everything that is not plain (a number that is null or has an exponent, an id that is no ASCII text, a timestamp of unusual form) is
-left to the functions in `payloads` and `wire`, so that only what is frequent is written a second time here.
+Everything that is not usual (a number that is null or has an exponent, an id that is no ASCII text, a timestamp of another form, any other
+type of message) is left to the functions in `payloads` and `wire`, so that only what is frequent is written a second time here.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.float cimport PyFloat_CheckExact
-from cpython.long cimport PyLong_CheckExact
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_Compare
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from types import MemberDescriptorType
+from tardis_machine._declarations cimport (
+    LEVEL_BYTES,
+    Number,
+    PyMemberDef,
+    PyUnicode_CheckExact,
+    PyUnicode_DATA,
+    PyUnicode_GET_LENGTH,
+    PyUnicode_IS_COMPACT_ASCII,
+    find_field,
+    get_field,
+    is_number,
+    next_number,
+    put,
+    put_bytes,
+    put_levels,
+    put_number,
+    put_varint,
+)
 
 from xxhash import xxh3_128_digest
 
 from ..messages import BookChange, BookLevel, Trade, to_json
-from .bundle import Portion
-from .payloads import LOCAL_BIT, TIMESTAMP_BIT, TRADE_SIDES, encode_book_levels
-from .sealing import MILLISECOND_FIELDS, NULL_FIELDS_TAG
+from .bundle import EventColumns
+from .payloads import LOCAL_BIT, SIDES, TIMESTAMP_BIT, encode_book_levels
+from .sealing import encode_millisecond_timestamps, encode_null_fields
 from .wire import delimited, encode_timestamp, tag, to_instant, varint
 
-cdef extern from "Python.h":
-    bint PyUnicode_CheckExact(object)
-    bint PyUnicode_IS_COMPACT_ASCII(object)
-    void *PyUnicode_DATA(object)
-    Py_ssize_t PyUnicode_GET_LENGTH(object)
-
-cdef extern from "structmember.h":
-    int T_OBJECT_EX
-    ctypedef struct PyMemberDef:
-        int type
-        Py_ssize_t offset
-    ctypedef struct PyMemberDescrObject:
-        PyMemberDef *d_member
-    object PyMember_GetOne(const char *, PyMemberDef *)
-
-__all__ = ["Series", "StreamSealer", "seal_messages"]
+__all__ = ["EventNumbering", "StreamSealer", "seal_messages"]
 
 cdef:
     int _LOCAL = LOCAL_BIT
     int _TIMESTAMP = TIMESTAMP_BIT
-    list _MILLISECOND_FIELDS = MILLISECOND_FIELDS
-    bytes _NULL_FIELDS_TAG = NULL_FIELDS_TAG
-    dict _TRADE_SIDES = TRADE_SIDES
-    tuple _SIDES = tuple(TRADE_SIDES)
+    # From a trade's side to the start of its timestamp.
+    dict _TRADE_SIDES = {name: tag(4, is_varint=True) + varint(value) + tag(10) for name, value in SIDES.items()}
+    tuple _SIDES = tuple(SIDES)
+    bytes _BID = tag(21)
+    bytes _ASK = tag(22)
     object _Trade = Trade
     object _BookChange = BookChange
     object _BookLevel = BookLevel
-    object _Portion = Portion
+    object _EventColumns = EventColumns
     object _to_json = to_json
     object _digest = xxh3_128_digest
     object _to_instant = to_instant
-
-
-# --- fields ------------------------------------------------------------------------------------------------------------------
-
-
-cdef PyMemberDef *_field(object kind, str name) except NULL:
-    """Where objects of a kind have a field: looked up once, not for each of them."""
-    cdef PyMemberDef *field
-    descriptor = kind.__dict__[name]
-    if not isinstance(descriptor, MemberDescriptorType):
-        raise TypeError(f"{kind.__name__}.{name} is no field")
-    field = (<PyMemberDescrObject *> <PyObject *> descriptor).d_member
-    if field.type != T_OBJECT_EX:
-        raise TypeError(f"{kind.__name__}.{name} is no object")
-    return field
-
-
-cdef inline object _get(object owner, PyMemberDef *field):
-    cdef PyObject *found = (<PyObject **> (<char *> <PyObject *> owner + field.offset))[0]
-    # Where there is none, this raises what Python would.
-    return <object> found if found != NULL else PyMember_GetOne(<const char *> <PyObject *> owner, field)
-
-
-cdef:
-    PyMemberDef *_PRICE = _field(BookLevel, "price")
-    PyMemberDef *_AMOUNT = _field(BookLevel, "amount")
-    PyMemberDef *_TRADE_EXCHANGE = _field(Trade, "exchange")
-    PyMemberDef *_TRADE_SYMBOL = _field(Trade, "symbol")
-    PyMemberDef *_TRADE_LOCAL = _field(Trade, "local_timestamp")
-    PyMemberDef *_TRADE_TIME = _field(Trade, "timestamp")
-    PyMemberDef *_TRADE_ID = _field(Trade, "id")
-    PyMemberDef *_TRADE_PRICE = _field(Trade, "price")
-    PyMemberDef *_TRADE_AMOUNT = _field(Trade, "amount")
-    PyMemberDef *_TRADE_SIDE = _field(Trade, "side")
-    PyMemberDef *_CHANGE_EXCHANGE = _field(BookChange, "exchange")
-    PyMemberDef *_CHANGE_SYMBOL = _field(BookChange, "symbol")
-    PyMemberDef *_CHANGE_LOCAL = _field(BookChange, "local_timestamp")
-    PyMemberDef *_CHANGE_TIME = _field(BookChange, "timestamp")
-    PyMemberDef *_CHANGE_BIDS = _field(BookChange, "bids")
-    PyMemberDef *_CHANGE_ASKS = _field(BookChange, "asks")
-    PyMemberDef *_CHANGE_IS_SNAPSHOT = _field(BookChange, "is_snapshot")
-
-
-# --- bytes -------------------------------------------------------------------------------------------------------------------
-
-
-cdef inline char *_put_varint(char *at, uint64_t value) noexcept:
-    while value >= 128:
-        at[0] = <char> (value | 128)
-        at += 1
-        value >>= 7
-    at[0] = <char> value
-    return at + 1
-
-
-cdef inline char *_put(char *at, const char *data, Py_ssize_t length) noexcept:
-    memcpy(at, data, length)
-    return at + length
-
-
-cdef inline char *_put_bytes(char *at, bytes data) noexcept:
-    return _put(at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    PyMemberDef *_PRICE = find_field(BookLevel, "price")
+    PyMemberDef *_AMOUNT = find_field(BookLevel, "amount")
+    PyMemberDef *_TRADE_EXCHANGE = find_field(Trade, "exchange")
+    PyMemberDef *_TRADE_SYMBOL = find_field(Trade, "symbol")
+    PyMemberDef *_TRADE_LOCAL = find_field(Trade, "local_timestamp")
+    PyMemberDef *_TRADE_TIME = find_field(Trade, "timestamp")
+    PyMemberDef *_TRADE_ID = find_field(Trade, "id")
+    PyMemberDef *_TRADE_PRICE = find_field(Trade, "price")
+    PyMemberDef *_TRADE_AMOUNT = find_field(Trade, "amount")
+    PyMemberDef *_TRADE_SIDE = find_field(Trade, "side")
+    PyMemberDef *_CHANGE_EXCHANGE = find_field(BookChange, "exchange")
+    PyMemberDef *_CHANGE_SYMBOL = find_field(BookChange, "symbol")
+    PyMemberDef *_CHANGE_LOCAL = find_field(BookChange, "local_timestamp")
+    PyMemberDef *_CHANGE_TIME = find_field(BookChange, "timestamp")
+    PyMemberDef *_CHANGE_BIDS = find_field(BookChange, "bids")
+    PyMemberDef *_CHANGE_ASKS = find_field(BookChange, "asks")
+    PyMemberDef *_CHANGE_IS_SNAPSHOT = find_field(BookChange, "is_snapshot")
 
 
 cdef inline uint64_t _number_at(const char *at) noexcept:
@@ -154,8 +109,6 @@ cdef class _Buffer:
         return 0
 
 
-# --- times -------------------------------------------------------------------------------------------------------------------
-
 cdef struct Instant:
     char wire[32]  # a google.protobuf.Timestamp, length first
     int length
@@ -190,10 +143,10 @@ cdef class _Clock:
                     fraction = 10 * fraction + digit
                 if digits == 3:
                     fraction *= 1000
-                end = _put(out.wire + 1, self.head, self.head_length)
+                end = put(out.wire + 1, self.head, self.head_length)
                 if fraction:
                     end[0] = 0x10
-                    end = _put_varint(end + 1, <uint64_t> fraction * 1000)
+                    end = put_varint(end + 1, <uint64_t> fraction * 1000)
                 out.length = <int> (end - out.wire)
                 out.wire[0] = <char> (out.length - 1)
                 out.us = self.second_us + fraction
@@ -209,7 +162,7 @@ cdef class _Clock:
             memcpy(self.text, PyUnicode_DATA(text), 19)
             self.second_us = out.us - out.us % 1_000_000
             self.head[0] = 0x08
-            self.head_length = <int> (_put_varint(self.head + 1, <uint64_t> self.second_us // 1_000_000) - self.head)
+            self.head_length = <int> (put_varint(self.head + 1, <uint64_t> self.second_us // 1_000_000) - self.head)
             self.knows = True
         return 0
 
@@ -224,11 +177,9 @@ cdef int _set(Instant *out, bytes wire, int64_t us, bint in_milliseconds) except
     return 0
 
 
-# --- envelopes ---------------------------------------------------------------------------------------------------------------
 
-
-cdef class Series:
-    """See `sealing.Series`."""
+cdef class EventNumbering:
+    """See `sealing.EventNumbering`."""
 
     cdef public uint64_t next_sequence
     cdef bytes frame
@@ -262,10 +213,10 @@ cdef class Series:
     cdef bytes hash(self, Instant *local, bytes ordinal, const char *body, Py_ssize_t length):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self.frame) + local.length + PyBytes_GET_SIZE(ordinal) + length
         cdef bytes hashed = PyBytes_FromStringAndSize(NULL, size)
-        cdef char *at = _put_bytes(PyBytes_AS_STRING(hashed), self.frame)
-        at = _put(at, local.wire, local.length)
-        at = _put_bytes(at, ordinal)
-        _put(at, body, length)
+        cdef char *at = put_bytes(PyBytes_AS_STRING(hashed), self.frame)
+        at = put(at, local.wire, local.length)
+        at = put_bytes(at, ordinal)
+        put(at, body, length)
         return _digest(hashed)
 
 
@@ -274,37 +225,37 @@ cdef class StreamSealer:
 
     cdef readonly object stream
     cdef readonly object payload_of
-    cdef Series series
+    cdef EventNumbering numbering
     cdef bytes head, meta, payload_tag
     cdef list tails
-    # Of the batch at hand: its number, the place of this stream in it, and what is to become its portion.
+    # Of the batch at hand: its number, the index of this stream in it, and what is to become its columns.
     cdef uint64_t batch
-    cdef object place
+    cdef object index
     cdef list event_ids, values, sequences, times
     cdef uint64_t digest_high, digest_low
     cdef Py_ssize_t size, largest
 
-    def __init__(self, stream, Series series, payload_number, bytes head, bytes meta, payload_of):
+    def __init__(self, stream, EventNumbering numbering, payload_number, bytes head, bytes meta, payload_of):
         self.stream = stream
         self.payload_of = payload_of
-        self.series = series
+        self.numbering = numbering
         self.head = head
         self.meta = meta
         self.payload_tag = tag(payload_number)
-        self.tails = [meta + field for field in _MILLISECOND_FIELDS]
+        self.tails = [meta + encode_millisecond_timestamps(bits) for bits in range(16)]
 
-    def seal(self, payload, local, bytes middle):
+    def seal(self, payload, local, bytes batch_fields):
         """See `sealing.StreamSealer`."""
         cdef Instant instant
         _set(&instant, local[0], local[1], local[2])
         self.begin(0, 0)
-        self.add_payload(payload, &instant, middle)
+        self.add_payload(payload, &instant, batch_fields)
         return self.event_ids[0], self.values[0], self.sequences[0], self.times[0]
 
-    cdef int begin(self, uint64_t batch, Py_ssize_t place) except -1:
+    cdef int begin(self, uint64_t batch, Py_ssize_t index) except -1:
         """The first event of a batch."""
         self.batch = batch
-        self.place = place
+        self.index = index
         self.event_ids, self.values, self.sequences, self.times = [], [], [], []
         self.digest_high = self.digest_low = 0
         self.size = self.largest = 0
@@ -318,21 +269,20 @@ cdef class StreamSealer:
         for place in range(8):
             at[place] = <char> (self.digest_high >> (56 - 8 * place))
             at[8 + place] = <char> (self.digest_low >> (56 - 8 * place))
-        return _Portion(self.event_ids, self.values, self.sequences, self.times, digest, self.size, self.largest)
+        return _EventColumns(self.event_ids, self.values, self.sequences, self.times, digest, self.size, self.largest)
 
-    cdef int add_payload(self, tuple payload, Instant *local, bytes middle) except -1:
+    cdef int add_payload(self, tuple payload, Instant *local, bytes batch_fields) except -1:
         cdef bytes body = payload[0]
         cdef int milliseconds = payload[1] | (_LOCAL if local.in_milliseconds else 0)
         cdef bytes tail = self.tails[milliseconds]
         if payload[2]:
-            names = [_NULL_FIELDS_TAG + delimited(name.encode()) for name in payload[2]]
-            tail = self.meta + b"".join(names) + _MILLISECOND_FIELDS[milliseconds]
-        return self.add(PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body), tail, local, middle)
+            tail = self.meta + encode_null_fields(payload[2]) + encode_millisecond_timestamps(milliseconds)
+        return self.add(PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body), tail, local, batch_fields)
 
-    cdef int add(self, const char *body, Py_ssize_t length, bytes tail, Instant *local, bytes middle) except -1:
-        cdef Series series = self.series
-        cdef bytes event_id = series.event_id(local, body, length)
-        cdef uint64_t sequence = series.next_sequence
+    cdef int add(self, const char *body, Py_ssize_t length, bytes tail, Instant *local, bytes batch_fields) except -1:
+        cdef EventNumbering numbering = self.numbering
+        cdef bytes event_id = numbering.event_id(local, body, length)
+        cdef uint64_t sequence = numbering.next_sequence
         cdef char sequence_field[16]
         cdef char length_field[16]
         cdef Py_ssize_t sequence_length, length_length
@@ -341,23 +291,23 @@ cdef class StreamSealer:
         cdef bytes value
         cdef char *at
         sequence_field[0] = 8 << 3
-        sequence_length = _put_varint(sequence_field + 1, sequence) - sequence_field
-        length_length = _put_varint(length_field, length) - length_field
+        sequence_length = put_varint(sequence_field + 1, sequence) - sequence_field
+        length_length = put_varint(length_field, length) - length_field
         size = (
-            PyBytes_GET_SIZE(self.head) + local.length + PyBytes_GET_SIZE(middle) + 16 + sequence_length
+            PyBytes_GET_SIZE(self.head) + local.length + PyBytes_GET_SIZE(batch_fields) + 16 + sequence_length
             + PyBytes_GET_SIZE(tail) + PyBytes_GET_SIZE(self.payload_tag) + length_length + length
         )
         value = PyBytes_FromStringAndSize(NULL, size)
-        at = _put_bytes(PyBytes_AS_STRING(value), self.head)
-        at = _put(at, local.wire, local.length)
-        at = _put_bytes(at, middle)
-        at = _put(at, PyBytes_AS_STRING(event_id), 16)
-        at = _put(at, sequence_field, sequence_length)
-        at = _put_bytes(at, tail)
-        at = _put_bytes(at, self.payload_tag)
-        at = _put(at, length_field, length_length)
-        _put(at, body, length)
-        series.next_sequence = sequence + 1
+        at = put_bytes(PyBytes_AS_STRING(value), self.head)
+        at = put(at, local.wire, local.length)
+        at = put_bytes(at, batch_fields)
+        at = put(at, PyBytes_AS_STRING(event_id), 16)
+        at = put(at, sequence_field, sequence_length)
+        at = put_bytes(at, tail)
+        at = put_bytes(at, self.payload_tag)
+        at = put(at, length_field, length_length)
+        put(at, body, length)
+        numbering.next_sequence = sequence + 1
         # As `digest_of`: their sum as numbers of 128 bits.
         low = self.digest_low
         self.digest_low += _number_at(PyBytes_AS_STRING(event_id) + 8)
@@ -372,8 +322,6 @@ cdef class StreamSealer:
         return 0
 
 
-# --- batches -----------------------------------------------------------------------------------------------------------------
-
 cdef uint64_t _batches = 0
 
 # How a message is written: by its payload function, or here.
@@ -381,17 +329,13 @@ cdef enum:
     BY_FUNCTION, TRADE, BOOK_CHANGE
 
 
-cdef inline bint _is_number(object value) noexcept:
-    return PyFloat_CheckExact(value) or PyLong_CheckExact(value)
-
-
 cdef bint _take_levels(object levels, list numbers) except -1:
-    """Whether all are plain; their prices and amounts."""
+    """Whether all are usual; their prices and amounts."""
     for level in levels:
         if level.__class__ is not _BookLevel:
             return False
-        price, amount = _get(level, _PRICE), _get(level, _AMOUNT)
-        if not (_is_number(price) and _is_number(amount)):
+        price, amount = get_field(level, _PRICE), get_field(level, _AMOUNT)
+        if not (is_number(price) and is_number(amount)):
             return False
         numbers.append(price)
         numbers.append(amount)
@@ -402,52 +346,27 @@ cdef int _take_numbers(object message, object kind, list numbers) except -1:
     """How the message is to be written; its numbers where that is here."""
     cdef Py_ssize_t before = len(numbers)
     if kind is _Trade:
-        price, amount = _get(message, _TRADE_PRICE), _get(message, _TRADE_AMOUNT)
-        if _is_number(price) and _is_number(amount):
+        price, amount = get_field(message, _TRADE_PRICE), get_field(message, _TRADE_AMOUNT)
+        if is_number(price) and is_number(amount):
             numbers.append(price)
             numbers.append(amount)
             return TRADE
     elif kind is _BookChange:
-        if _take_levels(_get(message, _CHANGE_BIDS), numbers) and _take_levels(_get(message, _CHANGE_ASKS), numbers):
+        if _take_levels(get_field(message, _CHANGE_BIDS), numbers) and _take_levels(get_field(message, _CHANGE_ASKS), numbers):
             return BOOK_CHANGE
         del numbers[before:]
     return BY_FUNCTION
 
 
-cdef struct Number:
-    const char *text
-    int length
-
-
-cdef bint _next_number(const char **cursor, Number *out) noexcept:
-    """The next number of a JSON array; whether it is plain: not null, without exponent, not longer than doubles are."""
-    cdef const char *at = cursor[0]
-    cdef bint is_plain = True
-    out.text = at
-    while at[0] != c"," and at[0] != c"]":
-        if at[0] == c"e" or at[0] == c"n":
-            is_plain = False
-        at += 1
-    out.length = <int> (at - out.text)
-    cursor[0] = at + 1
-    return is_plain and out.length < 32
-
-
-cdef inline char *_put_text(char *at, char key, Number *number) noexcept:
-    at[0] = key
-    at[1] = <char> number.length
-    return _put(at + 2, number.text, number.length)
-
-
 cdef Py_ssize_t _write_trade(object trade, _Buffer out, const char **numbers, _Clock clock, Instant *instant) except -1:
-    """The length of the payload; 0 where it is not plain."""
+    """The length of the payload; 0 where it is not usual."""
     cdef Number price, amount
-    cdef bint is_plain = _next_number(numbers, &price)
-    is_plain = _next_number(numbers, &amount) and is_plain
-    cdef object trade_id = _get(trade, _TRADE_ID), at_text = _get(trade, _TRADE_TIME), side = _get(trade, _TRADE_SIDE)
+    cdef bint is_usual = next_number(numbers, &price)
+    is_usual = next_number(numbers, &amount) and is_usual
+    cdef object trade_id = get_field(trade, _TRADE_ID), at_text = get_field(trade, _TRADE_TIME), side = get_field(trade, _TRADE_SIDE)
     cdef Py_ssize_t id_length
     cdef char *at
-    if not is_plain or side not in _SIDES or not PyUnicode_CheckExact(at_text):
+    if not is_usual or side not in _SIDES or not PyUnicode_CheckExact(at_text):
         return 0
     if not PyUnicode_CheckExact(trade_id) or not PyUnicode_IS_COMPACT_ASCII(trade_id):
         return 0
@@ -456,46 +375,33 @@ cdef Py_ssize_t _write_trade(object trade, _Buffer out, const char **numbers, _C
     out.ensure(id_length + 256)
     at = out.data
     at[0] = 1 << 3 | 2
-    at = _put_varint(at + 1, id_length)
-    at = _put(at, <const char *> PyUnicode_DATA(trade_id), id_length)
-    at = _put_text(at, 2 << 3 | 2, &price)
-    at = _put_text(at, 3 << 3 | 2, &amount)
-    at = _put_bytes(at, <bytes> _TRADE_SIDES[side])
-    at = _put(at, instant.wire, instant.length)
+    at = put_varint(at + 1, id_length)
+    at = put(at, <const char *> PyUnicode_DATA(trade_id), id_length)
+    at = put_number(at, 2 << 3 | 2, &price)
+    at = put_number(at, 3 << 3 | 2, &amount)
+    at = put_bytes(at, <bytes> _TRADE_SIDES[side])
+    at = put(at, instant.wire, instant.length)
     return at - out.data
 
 
 cdef Py_ssize_t _write_book_change(object change, _Buffer out, const char **numbers, _Clock clock, Instant *instant) except -1:
-    """The length of the payload; 0 where it is not plain."""
-    cdef Py_ssize_t bids = len(_get(change, _CHANGE_BIDS)), levels = bids + len(_get(change, _CHANGE_ASKS))
-    cdef Number price, amount
-    cdef bint is_plain = True
-    cdef object at_text = _get(change, _CHANGE_TIME), is_snapshot = _get(change, _CHANGE_IS_SNAPSHOT)
-    cdef Py_ssize_t place
+    """The length of the payload; 0 where it is not usual."""
+    cdef Py_ssize_t bids = len(get_field(change, _CHANGE_BIDS)), asks = len(get_field(change, _CHANGE_ASKS))
+    cdef object at_text = get_field(change, _CHANGE_TIME), is_snapshot = get_field(change, _CHANGE_IS_SNAPSHOT)
+    cdef bint is_usual = PyUnicode_CheckExact(at_text) and (is_snapshot is True or is_snapshot is False)
     cdef char *at
-    out.ensure(64 + 80 * levels)
+    out.ensure(64 + LEVEL_BYTES * (bids + asks))
     at = out.data
-    if PyUnicode_CheckExact(at_text) and (is_snapshot is True or is_snapshot is False):
+    if is_usual:
         clock.read(at_text, instant)
         at[0] = 10 << 3 | 2
-        at = _put(at + 1, instant.wire, instant.length)
+        at = put(at + 1, instant.wire, instant.length)
         at[0] = <char> (20 << 3 & 127 | 128)
         at[1] = 20 >> 4
         at[2] = 1 if is_snapshot is True else 0
         at += 3
-    else:
-        is_plain = False
-    for place in range(levels):
-        is_plain = _next_number(numbers, &price) and is_plain
-        is_plain = _next_number(numbers, &amount) and is_plain
-        if is_plain:
-            # Fields 21 and 22, of a length below 128.
-            at[0] = <char> ((0xAA if place < bids else 0xB2))
-            at[1] = 1
-            at[2] = <char> (price.length + amount.length + 4)
-            at = _put_text(at + 3, 1 << 3 | 2, &price)
-            at = _put_text(at, 2 << 3 | 2, &amount)
-    return at - out.data if is_plain else 0
+    at = put_levels(put_levels(at, _BID, bids, numbers), _ASK, asks, numbers)
+    return at - out.data if is_usual and at != NULL else 0
 
 
 cdef class _Finder:
@@ -513,13 +419,13 @@ cdef class _Finder:
     cdef object find(self, object message, object kind):
         """None where such messages are left out."""
         if kind is _Trade:
-            exchange, symbol = _get(message, _TRADE_EXCHANGE), _get(message, _TRADE_SYMBOL)
+            exchange, symbol = get_field(message, _TRADE_EXCHANGE), get_field(message, _TRADE_SYMBOL)
             if not _is_same(exchange, self.trade_exchange) or not _is_same(symbol, self.trade_symbol):
                 self.trades = self.look_up(message, kind)
                 self.trade_exchange, self.trade_symbol = exchange, symbol
             return self.trades
         if kind is _BookChange:
-            exchange, symbol = _get(message, _CHANGE_EXCHANGE), _get(message, _CHANGE_SYMBOL)
+            exchange, symbol = get_field(message, _CHANGE_EXCHANGE), get_field(message, _CHANGE_SYMBOL)
             if not _is_same(exchange, self.change_exchange) or not _is_same(symbol, self.change_symbol):
                 self.changes = self.look_up(message, kind)
                 self.change_exchange, self.change_symbol = exchange, symbol
@@ -540,12 +446,12 @@ cdef inline bint _is_same(object text, object other):
     return text is other or (PyUnicode_CheckExact(text) and PyUnicode_CheckExact(other) and PyUnicode_Compare(text, other) == 0)
 
 
-def seal_messages(messages, dict streams, open_stream, bytes middle):
+def seal_messages(messages, dict streams, open_stream, bytes batch_fields):
     """See `sealing.seal_messages`."""
     global _batches
     _batches += 1
     cdef uint64_t batch = _batches
-    cdef list given = list(messages), sealers = [], ways = [], numbers = [], begun = [], places = []
+    cdef list given = list(messages), sealers = [], ways = [], numbers = [], begun = [], stream_indexes = []
     cdef _Finder finder = _Finder(streams, open_stream)
     cdef StreamSealer sealer
     cdef bytes text
@@ -578,9 +484,9 @@ def seal_messages(messages, dict streams, open_stream, bytes middle):
             continue
         sealer = <StreamSealer> found
         if way == TRADE:
-            text_of_local = _get(message, _TRADE_LOCAL)
+            text_of_local = get_field(message, _TRADE_LOCAL)
         elif way == BOOK_CHANGE:
-            text_of_local = _get(message, _CHANGE_LOCAL)
+            text_of_local = get_field(message, _CHANGE_LOCAL)
         else:
             text_of_local = message.local_timestamp
         if local_text is not text_of_local:
@@ -596,13 +502,13 @@ def seal_messages(messages, dict streams, open_stream, bytes middle):
             length = _write_book_change(message, buffer, &cursor, clock, &instant)
         if length:
             milliseconds = (_TIMESTAMP if instant.in_milliseconds else 0) | (_LOCAL if local.in_milliseconds else 0)
-            sealer.add(buffer.data, length, <bytes> sealer.tails[milliseconds], &local, middle)
-            places.append(sealer.place)
+            sealer.add(buffer.data, length, <bytes> sealer.tails[milliseconds], &local, batch_fields)
+            stream_indexes.append(sealer.index)
         elif sealer.payload_of is not None:
-            sealer.add_payload(sealer.payload_of(message), &local, middle)
-            places.append(sealer.place)
+            sealer.add_payload(sealer.payload_of(message), &local, batch_fields)
+            stream_indexes.append(sealer.index)
         else:
             for payload in encode_book_levels(message):
-                sealer.add_payload(payload, &local, middle)
-                places.append(sealer.place)
-    return [(<StreamSealer> found).stream for found in begun], [(<StreamSealer> found).end() for found in begun], places
+                sealer.add_payload(payload, &local, batch_fields)
+                stream_indexes.append(sealer.index)
+    return [(<StreamSealer> found).stream for found in begun], [(<StreamSealer> found).end() for found in begun], stream_indexes

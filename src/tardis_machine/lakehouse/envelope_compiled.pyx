@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, annotation_typing=False
-"""`envelope.to_envelopes` compiled: the envelopes of plain events, read straight from the wire.
+"""`envelope` compiled: the envelopes of usual events, read straight from the wire.
 
-Whatever is not plain (a field that comes twice, is cut off or of another type, text that is not ASCII, a time before 1970, the lack
+Whatever is not usual (a field that comes twice, is cut off or of another type, text that is not ASCII, a time before 1970, the lack
 of what nearly all events have) is left to `to_envelopes`, which is the definition.
 
 Invariant: it gives the columns of all values, each as the definition has it, or None.
@@ -62,9 +62,6 @@ cdef struct Row:
     int32_t case, origin
 
 
-# --- the wire ----------------------------------------------------------------------------------------------------------------
-
-
 cdef inline Place _read_varint(Place at, Place end, uint64_t *number) noexcept:
     """Where it ends; NULL where it is cut off, or longer than 63 bits need: those may be no int64."""
     cdef uint64_t found = 0
@@ -98,7 +95,7 @@ cdef bint _is_ascii(Place at, Place end) noexcept:
 
 
 cdef bint _read_instant(Span span, int64_t *instant_us) noexcept:
-    """Whether it is plain: seconds and nanoseconds, in their order."""
+    """Whether it is usual: seconds and nanoseconds, in their order."""
     cdef uint64_t seconds = 0, nanoseconds = 0
     cdef Place at = span.at
     if at != span.end and at[0] == 1 << 3:
@@ -111,9 +108,6 @@ cdef bint _read_instant(Span span, int64_t *instant_us) noexcept:
     return at == span.end and seconds <= _LAST_SECOND and nanoseconds < 1_000_000_000
 
 
-# --- events ------------------------------------------------------------------------------------------------------------------
-
-
 cdef class _Reader:
     """Reads events one after the other. Most have the meta of the one before: then it is compared, and not read again."""
 
@@ -122,7 +116,7 @@ cdef class _Reader:
     cdef Span known_meta, known_session
 
     cdef bint read(self, Place at, Place end) noexcept:
-        """Whether the event is plain; `row` then has what it holds."""
+        """Whether the event is usual; `row` then has what it holds."""
         cdef Row *row = &self.row
         cdef int seen = 0, tag, field, wire_type
         cdef uint64_t number = 0
@@ -201,7 +195,7 @@ cdef class _Reader:
         return 0 < length <= end - begin and memcmp(begin, self.known_meta.at, length) == 0
 
     cdef bint read_entry(self, Span entry, Place begin, bint is_begun) noexcept:
-        """Whether an entry of meta is plain: a key and a value, in their order, and not a second session."""
+        """Whether an entry of meta is usual: a key and a value, in their order, and not a second session."""
         cdef Place at = entry.at
         cdef Span key, value
         if at == entry.end or at[0] != (1 << 3 | DELIMITED):
@@ -223,9 +217,6 @@ cdef class _Reader:
             if self.known_meta.end == entry.end:
                 self.known_session = value
         return True
-
-
-# --- columns -----------------------------------------------------------------------------------------------------------------
 
 
 cdef struct Text:
@@ -272,7 +263,7 @@ cdef class _Texts:
 
 
 def read_envelopes(offsets, data, Py_ssize_t first, Py_ssize_t count):
-    """The columns of an envelope for values of a binary array, of which these are the buffers; None where one is not plain."""
+    """The columns of an envelope for values of a binary array, of which these are the buffers; None where one is not usual."""
     cdef Py_buffer offsets_view, data_view
     PyObject_GetBuffer(offsets, &offsets_view, PyBUF_SIMPLE)
     try:

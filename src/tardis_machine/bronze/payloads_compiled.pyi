@@ -1,0 +1,1 @@
+from .payloads import encode_levels as encode_levels

@@ -1,3 +1,0 @@
-from typing import Any
-
-def read_envelopes(offsets: Any, data: Any, first: int, count: int) -> tuple[Any, ...] | None: ...

@@ -1,0 +1,1 @@
+from .envelope import read_envelopes as read_envelopes
