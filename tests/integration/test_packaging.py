@@ -4,6 +4,7 @@ that brings what is missing."""
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -24,6 +25,8 @@ from tardis_machine._version import __version__
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tardis_machine"
 DATA = {"py.typed", "generated/normalized_event.binpb", "lakehouse/log4j2.properties"}
+# The wheel is compiled from nothing.
+pytestmark = pytest.mark.timeout(600)
 OPTIONAL = ["aiobotocore", "confluent_kafka", "delta", "hiredis", "matplotlib", "nats", "pandas", "pyarrow", "pyspark", "redis"]
 
 
@@ -110,6 +113,34 @@ def test_without_a_compiler_the_wheel_is_pure_and_whole(built: Path, tmp_path: P
 def test_where_it_must_be_compiled_a_missing_compiler_fails_the_build(built: Path, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="no-such-compiler"):
         build(built / f"tardis_machine-{__version__}", tmp_path, "wheel", CC="no-such-compiler", TARDIS_MACHINE_COMPILED="1")
+
+
+def test_in_place_only_what_was_changed_is_compiled_again(tmp_path: Path) -> None:
+    def hatch_build(*argv: str) -> str:
+        command = [sys.executable, "hatch_build.py", *argv]
+        answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
+
+    shutil.copy(ROOT / "hatch_build.py", tmp_path)
+    package = tmp_path / "src" / "tardis_machine"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    folder = package / "__compiled__"
+    before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+    assert hatch_build("check").split() == []
+    edited = package / "exchanges" / "okex" / "spreads.py"
+    edited.write_text(f"{edited.read_text()}\nEDITED = True\n")
+    assert hatch_build("check").split() == ["exchanges.okex.spreads"]
+    hatch_build()
+    assert hatch_build("check").split() == []
+    after = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+    (gone,), (new,) = before.keys() - after.keys(), after.keys() - before.keys()
+    assert gone.partition("-")[0] == new.partition("-")[0] == "exchanges.okex.spreads"
+    assert {name: at for name, at in before.items() if name in after and name != "made_with"}.items() <= after.items()
+    code = "from tardis_machine.exchanges.okex import spreads; print(spreads.EDITED, spreads.__file__)"
+    environ = {**os.environ, "PYTHONPATH": str(package.parent), "TARDIS_MACHINE_COMPILED": ""}
+    answer = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert answer.stdout == f"True {folder / new}\n"
 
 
 def wheel_in(built: Path) -> Path:
