@@ -25,6 +25,7 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "bybit-options": "bybit",
     "coinbase": "coinbase",
     "deribit": "deribit",
+    "hyperliquid": "hyperliquid",
     "kraken": "kraken",
     "okex": "okex",
     "okex-futures": "okex",
