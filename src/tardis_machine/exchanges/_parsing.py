@@ -31,6 +31,7 @@ __all__ = [
     "level_rows",
     "levels",
     "nonzero_number",
+    "number_if_there",
     "optional_number",
     "text_of",
     "timestamp_from_expiration",
@@ -135,6 +136,11 @@ def nonzero_number(value: Any) -> Any:
     """Like `optional_number`, for exchanges that write 0 where they have no value."""
     number = optional_number(value)
     return UNSET if number == 0 else number
+
+
+def number_if_there(row: Mapping[str, Any], name: str) -> Any:
+    """`to_number` of a field, null included; UNSET where it is absent."""
+    return to_number(row[name]) if name in row else UNSET
 
 
 # --- price levels ------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade
 from ._exchange import Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
-from ._parsing import text_of, timestamp_from_text, to_number
+from ._parsing import number_if_there, text_of, timestamp_from_text, to_number
 
 
 class CoinbaseTradeMapper(Mapper):
@@ -96,18 +96,14 @@ class CoinbaseBookTickerMapper(Mapper):
             BookTicker(
                 symbol=message.get("product_id", UNSET),
                 exchange=self.exchange,
-                ask_amount=_number_if_there(message, "best_ask_size"),
-                ask_price=_number_if_there(message, "best_ask"),
-                bid_price=_number_if_there(message, "best_bid"),
-                bid_amount=_number_if_there(message, "best_bid_size"),
+                ask_amount=number_if_there(message, "best_ask_size"),
+                ask_price=number_if_there(message, "best_ask"),
+                bid_price=number_if_there(message, "best_bid"),
+                bid_amount=number_if_there(message, "best_bid_size"),
                 timestamp=local_timestamp if _is_before_1970(timestamp) else timestamp,
                 local_timestamp=local_timestamp,
             )
         ]
-
-
-def _number_if_there(message: Json, name: str) -> Any:
-    return to_number(message[name]) if name in message else UNSET
 
 
 # What a client subscribes to, as the channels that the recorder kept of it.

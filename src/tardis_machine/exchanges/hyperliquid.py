@@ -17,7 +17,7 @@ from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Trade
 from ._exchange import Exchange, Version
 from ._feed import Feed, FeedError, FrameKind, Handshake, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
-from ._parsing import level_rows, text_of, timestamp_from_ms, to_number
+from ._parsing import level_rows, number_if_there, text_of, timestamp_from_ms, to_number
 from ._spelling import Spelling
 from ._ticker import TickerMapper
 
@@ -107,18 +107,14 @@ class HyperliquidDerivativeTickerMapper(TickerMapper):
         data = message["data"]
         context = data["ctx"]
         ticker = self.tickers[data["coin"].upper()]
-        ticker.update_funding_rate(_number_if_there(context, "funding"))
-        ticker.update_mark_price(_number_if_there(context, "markPx"))
-        ticker.update_open_interest(_number_if_there(context, "openInterest"))
-        ticker.update_index_price(_number_if_there(context, "oraclePx"))
+        ticker.update_funding_rate(number_if_there(context, "funding"))
+        ticker.update_mark_price(number_if_there(context, "markPx"))
+        ticker.update_open_interest(number_if_there(context, "openInterest"))
+        ticker.update_index_price(number_if_there(context, "oraclePx"))
         if not ticker.has_changed:
             return []
         ticker.update_timestamp(local_timestamp)  # the exchange tells none
         return [ticker.to_message(local_timestamp)]
-
-
-def _number_if_there(row: Json, name: str) -> Any:
-    return to_number(row[name]) if name in row else UNSET
 
 
 class HyperliquidBookTickerMapper(Mapper):
@@ -182,7 +178,7 @@ class HyperliquidFeed(Feed):
         return FrameKind.ERROR if channel == "error" else FrameKind.ANSWER
 
     def error(self, message: Json) -> FeedError:
-        details = text_of(message.get("data", UNSET))
+        details = text_of(message.get("data", "an error without details"))
         return FeedError(kind_of_error(details), details)
 
 
