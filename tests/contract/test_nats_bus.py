@@ -55,7 +55,7 @@ def peek(nats_server: NatsServer) -> Iterator[NatsPeek]:
     """The server without streams of earlier tests."""
     with NatsPeek(nats_server.port) as peek:
         for name in peek.ask("STREAM.NAMES").get("streams") or []:
-            peek.ask(f"STREAM.DELETE.{name}")
+            assert peek.ask(f"STREAM.DELETE.{name}")["success"]
         yield peek
 
 

@@ -60,13 +60,19 @@ class HyperliquidTradeMapper(Mapper):
             yield Trade(
                 coin.upper(),
                 self.exchange,
-                text_of(trade["tid"]),
+                _id_of(trade),
                 to_number(trade.get("px", UNSET)),
                 to_number(trade.get("sz", UNSET)),
                 "buy" if trade.get("side") == "B" else "sell",
                 timestamp_from_ms(trade.get("time", UNSET)),
                 local_timestamp,
             )
+
+
+def _id_of(trade: Json) -> str:
+    if trade.get("tid") is None:
+        raise ValueError("a trade has no tid")
+    return text_of(trade["tid"])
 
 
 def _sides(sides: Sequence[Any]) -> Sequence[Any]:

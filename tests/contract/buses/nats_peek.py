@@ -8,10 +8,10 @@ import socket
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
+from uuid import uuid4
 
 from tests.contract.bus_under_test import Delivered
 
-INBOX = "_INBOX.peek"
 PAGE = 500
 
 
@@ -23,7 +23,9 @@ class NatsPeek:
         self._file = self._socket.makefile("rb")
         options = {"verbose": False, "headers": True, "no_responders": True, **login}
         self._file.readline()
-        self._socket.sendall(f"CONNECT {json.dumps(options)}\r\nSUB {INBOX} 1\r\n".encode())
+        # Its own: an answer to a call of another client must not be taken for one of ours.
+        self._inbox = f"_INBOX.{uuid4().hex}"
+        self._socket.sendall(f"CONNECT {json.dumps(options)}\r\nSUB {self._inbox} 1\r\n".encode())
 
     def __enter__(self) -> Self:
         return self
@@ -42,7 +44,7 @@ class NatsPeek:
         lines = []
         for subject, body in calls:
             content = json.dumps(body).encode()
-            lines.append(f"PUB $JS.API.{subject} {INBOX} {len(content)}\r\n".encode() + content + b"\r\n")
+            lines.append(f"PUB $JS.API.{subject} {self._inbox} {len(content)}\r\n".encode() + content + b"\r\n")
         answers: list[dict[str, Any]] = []
         for start in range(0, len(lines), PAGE):
             chunk = lines[start : start + PAGE]
