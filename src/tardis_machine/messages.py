@@ -269,8 +269,6 @@ Message = (
 )
 
 
-# --- numbers -----------------------------------------------------------------------------------------------------------------
-
 _EXACT = 2.0**53
 
 
@@ -303,8 +301,6 @@ def _encode_special(value: Any) -> msgspec.Raw:
         return msgspec.Raw(value.to_text().encode())
     raise TypeError(f"a message can't hold a {type(value).__name__}")
 
-
-# --- timestamps --------------------------------------------------------------------------------------------------------------
 
 # Ticks share their second with many others: the calendar is consulted once a second of data, not once a message. Whoever reads
 # millions of times a minute looks here first, before it calls a function below.
@@ -392,8 +388,6 @@ def _cache_text(seconds: int) -> str:
     SECOND_TEXTS[seconds] = text
     return text
 
-
-# --- JSON --------------------------------------------------------------------------------------------------------------------
 
 _encoder = msgspec.json.Encoder(enc_hook=_encode_special)
 to_json = _encoder.encode

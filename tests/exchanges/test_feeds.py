@@ -27,16 +27,13 @@ def feed_of(name: str, *filters: Filter) -> Feed:
     return LIVE[name].feed(name, filters)
 
 
-# --- every feed ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", LIVE)
 def test_without_symbols_a_feed_serves_all_of_them_or_says_that_it_takes_some(name: str) -> None:
     filters = Normalizer(name, EXCHANGES[name].data_types, realtime=True).filters()
     for some in LIVE[name].feed.split(name, filters):
         feed = feed_of(name, *some)
         if feed.needs_symbols:
-            with pytest.raises(OptionsError, match=f"live data of {name} takes at least one symbol"):
+            with pytest.raises(OptionsError, match=f"symbols: expected at least one, as {name} does not stream all"):
                 feed.subscribe(0)
         else:
             assert feed.subscribe(0)
@@ -101,9 +98,6 @@ def test_binance_slows_down_as_its_limit_is_used_up() -> None:
     assert feed.pause_after_s({}) == 0
 
 
-# --- the gate ------------------------------------------------------------------------------------------------------------------
-
-
 def test_changes_pass_from_the_snapshot_on() -> None:
     gate = BookGate()
     assert gate.take(BookStep("a", False)) is EARLY
@@ -132,8 +126,6 @@ def test_a_message_of_several_books() -> None:
     assert gate.take_all([BookStep("b", False), BookStep("a", False, 2, 1)]) is DATA
     assert gate.take_all([BookStep("a", False, 3, 2), BookStep("a", False, 9, 8)]) is GAP
 
-
-# --- books that are joined -----------------------------------------------------------------------------------------------------
 
 # The two ways in which exchanges count: the update after the snapshot begins with the next number, or holds the snapshot's own.
 NEXT = JoinRules(empty_numbers=(-1,))

@@ -52,9 +52,6 @@ def fail(transcript: Transcript, line: int, problem: str) -> None:
     pytest.fail(f"{transcript.place(line)}: {problem}", pytrace=False)
 
 
-# --- what an exchange must have ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_every_exchange_has_a_transcript_of_all_that_it_does(name: str) -> None:
     transcript = next((one for one in TRANSCRIPTS if one.exchange == name), None)
@@ -87,9 +84,6 @@ def test_every_exchange_has_a_transcript_of_all_that_it_does(name: str) -> None:
 
 def test_every_transcript_is_of_an_exchange() -> None:
     assert {transcript.exchange for transcript in TRANSCRIPTS} <= set(EXCHANGES)
-
-
-# --- history -------------------------------------------------------------------------------------------------------------------
 
 
 def recorded_time(section: Section) -> bytes:
@@ -161,9 +155,6 @@ def show_filter(item: Filter) -> str:
     return item.channel if item.symbols is UNSET else " ".join([item.channel, *(item.symbols or ["[]"])])
 
 
-# --- /ws-replay ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("transcript", "section"), sections("subscriptions"))
 def test_subscriptions(transcript: Transcript, section: Section) -> None:
     read = EXCHANGES[transcript.exchange].subscriptions
@@ -180,9 +171,6 @@ def test_subscriptions(transcript: Transcript, section: Section) -> None:
             fail(transcript, step.line, f"expected {'no subscription' if is_none else 'a subscription'}\n     got {filters}")
         if filters is not None:
             check_filters(transcript, step.line, expected, filters)
-
-
-# --- live ----------------------------------------------------------------------------------------------------------------------
 
 
 def never(feed: Feed) -> float:
@@ -224,9 +212,6 @@ async def test_live(transcript: Transcript, section: Section, monkeypatch: pytes
             await Player(transcript, section, exchange, reader).play_all()
         finally:
             await reader.stop()
-
-
-# --- the format ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from aiohttp import WSMsgType, web
 
 from tardis_machine.messages import Disconnect, ErrorMessage, Message
 from tests.exchanges.transcript import Section, Step, Transcript, difference, frame_matches, path_matches, shown
+from tests.servers.http_site import http_site
 
 TIMEOUT_S = 5.0
 ODD_FRAMES = ("null", "[]", "17", '"what"', "{}", '{"no":{"such":["thing"]}}')
@@ -133,17 +134,8 @@ class PlayedExchange:
 async def played_exchange(ping: Step | None) -> AsyncIterator[PlayedExchange]:
     """One that listens; gone at the end."""
     exchange = PlayedExchange(ping)
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", exchange.handle)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    exchange.port = runner.addresses[0][1]
-    try:
+    async with http_site(exchange.handle) as exchange.port:
         yield exchange
-    finally:
-        await runner.cleanup()
 
 
 def encode_frame(opcode: int, payload: bytes, is_last: bool = True) -> bytes:

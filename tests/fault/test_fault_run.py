@@ -47,9 +47,6 @@ def test_a_plan_is_drawn_from_its_seed_and_has_every_fault_that_can_be() -> None
     assert Counter(strike.fault for strike in make_plan(7, (), each=10, kills=5, longest_s=2)) == {None: 5}
 
 
-# --- the audit: a session of 60 events, its end and its client, and one thing wrong ----------------------------------------------
-
-
 class Case:
     """What an audit looks at."""
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
+from tests.servers.http_site import http_site
+
 START_TIMEOUT_S = 40.0
 """A process has to start before there is a client, on a machine that may be busy."""
 
@@ -89,14 +91,5 @@ class ScriptedExchange:
 async def scripted_exchange() -> AsyncIterator[ScriptedExchange]:
     """One that listens; gone at the end."""
     exchange = ScriptedExchange()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", exchange.handle)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    exchange.port = runner.addresses[0][1]
-    try:
+    async with http_site(exchange.handle) as exchange.port:
         yield exchange
-    finally:
-        await runner.cleanup()

@@ -236,7 +236,7 @@ class Feed(ABC):
     def symbols(self, item: Filter) -> Sequence[str]:
         """The symbols of a filter, which must have some."""
         if item.symbols is UNSET or not item.symbols:
-            raise OptionsError(f"symbols: got nothing, live data of {self.exchange} takes at least one symbol", "symbols")
+            raise OptionsError(f"symbols: expected at least one, as {self.exchange} does not stream all symbols live", "symbols")
         return item.symbols
 
 

@@ -11,16 +11,15 @@ from libc.string cimport memcpy
 
 from tardis_machine._declarations cimport PyUnicode_DATA, PyUnicode_New
 
+from ..recorded_line import KEY_LENGTH, MESSAGE_START
 from ._feeding import join_lines as join_unusual
 
 __all__ = ["feed_messages", "join_lines"]
 
 cdef object _join_unusual = join_unusual
 
-# KEY_LENGTH and MESSAGE_START of `recorded_line`.
-cdef enum:
-    CLOCK = 26
-    HEAD = 29
+cdef Py_ssize_t CLOCK = KEY_LENGTH
+cdef Py_ssize_t HEAD = MESSAGE_START
 
 
 def join_lines(lines):
@@ -58,7 +57,7 @@ def join_lines(lines):
 cdef object _clock_of(const char *line):
     """None where it is no ASCII text."""
     cdef unsigned char seen = 0
-    cdef int place
+    cdef Py_ssize_t place
     cdef object text
     cdef char *at
     for place in range(CLOCK):

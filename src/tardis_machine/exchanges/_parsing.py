@@ -48,9 +48,6 @@ _EXACT = 2**53
 _LEAST_EXACT = -_EXACT
 
 
-# --- numbers -----------------------------------------------------------------------------------------------------------------
-
-
 def to_number(value: Any) -> float:
     """`Number(value)`: text in any form JavaScript takes; "" and null are 0; what is absent or no number is NaN (prints null)."""
     if type(value) is str:
@@ -143,9 +140,6 @@ def number_if_there(row: Mapping[str, Any], name: str) -> Any:
     return to_number(row[name]) if name in row else UNSET
 
 
-# --- price levels ------------------------------------------------------------------------------------------------------------
-
-
 def levels(pairs: Iterable[Sequence[Any]]) -> list[BookLevel]:
     """`[[price, amount, …], …]`, of text or numbers, as book levels."""
     found: list[BookLevel] = []
@@ -183,8 +177,6 @@ def level_rows(rows: Iterable[Mapping[str, Any]], price: str = "price", amount: 
     """`[{price: …, size: …}, …]` as book levels; `price` and `amount` say how the exchange names them."""
     return [BookLevel(to_number(row.get(price, UNSET)), to_number(row.get(amount, UNSET))) for row in rows]
 
-
-# --- times -------------------------------------------------------------------------------------------------------------------
 
 _LAST_MS = 8_640_000_000_000_000  # as far from 1970 as a JavaScript date goes, both ways
 _END_US = _LAST_MS * 1000 + 1000

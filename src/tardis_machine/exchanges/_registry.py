@@ -80,4 +80,4 @@ def exchange_named(name: object) -> Exchange:
         return EXCHANGES[name]
     given = repr(name)
     given = given if len(given) <= 80 else f"{given[:77]}..."
-    raise OptionsError(f"exchange: got {given}, takes one of {', '.join(sorted(EXCHANGES))}", "exchange")
+    raise OptionsError(f"exchange: expected one of {', '.join(sorted(EXCHANGES))}, got {given}", "exchange")

@@ -237,9 +237,6 @@ class BybitV5OptionSummaryMapper(BybitMapper):
         )
 
 
-# --- contracts before v5 -----------------------------------------------------------------------------------------------------
-
-
 def _timestamp_from_either(message: Json) -> str | None:
     return timestamp_from_us(message["timestamp_e6"] if "timestamp_e6" in message else message.get("timestampE6", UNSET))
 
@@ -346,9 +343,6 @@ class BybitLiquidationMapper(BybitMapper):
             )
 
 
-# --- spot before v5 ----------------------------------------------------------------------------------------------------------
-
-
 class BybitSpotMapper(Mapper):
     """What these mappers share: the topic alone; an answer to a subscription has no data."""
 
@@ -414,8 +408,6 @@ class BybitSpotBookTickerMapper(BybitSpotMapper):
         ]
 
 
-# --- subscriptions -----------------------------------------------------------------------------------------------------------
-
 _V5_SINCE = "2023-04-05T00:00:00.000Z"
 _V5_SINCE_US = parse_timestamp_us(_V5_SINCE)
 _INTERVAL = re.compile(r"\d+ms\.")
@@ -446,9 +438,6 @@ def read_spot_subscription(message: Json, date_us: int, *, channels: Collection[
 
 def _to_filter(channel: str, symbols: str, separator: str) -> Filter:
     return Filter(channel, symbols.split(separator) if symbols not in ("", "*") else UNSET)
-
-
-# --- live --------------------------------------------------------------------------------------------------------------------
 
 
 class BybitFeed(Feed):
@@ -514,8 +503,6 @@ def _only(filters: Sequence[Filter], *, linear: bool) -> list[Filter]:
 def _is_linear(symbol: str) -> bool:
     return symbol.endswith(("USDT", "PERP")) or "-" in symbol
 
-
-# --- the exchanges -----------------------------------------------------------------------------------------------------------
 
 _LIVE = LiveApi(BybitFeed, "wss://stream.bybit.com")
 _DOCS = "https://bybit-exchange.github.io/docs/v5/ws/connect"

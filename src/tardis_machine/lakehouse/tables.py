@@ -44,6 +44,17 @@ class Table:
         return {**version, "delta.dataSkippingStatsColumns": ",".join(self.skip_by)}
 
 
+_RECORD = {
+    "value": "BINARY",
+    "key": "STRING",
+    "headers": "MAP<STRING, STRING>",
+    "bus": "STRING",
+    "destination": "STRING",
+    "position": "STRING",
+    "broker_timestamp": "TIMESTAMP",
+}
+"""A record as its bus had it."""
+
 EVENTS = Table(
     "bronze.events",
     {
@@ -57,13 +68,7 @@ EVENTS = Table(
         "event_id": "BINARY",
         "session": "STRING",
         "sequence": "BIGINT",
-        "value": "BINARY",
-        "key": "STRING",
-        "headers": "MAP<STRING, STRING>",
-        "bus": "STRING",
-        "destination": "STRING",
-        "position": "STRING",
-        "broker_timestamp": "TIMESTAMP",
+        **_RECORD,
     },
     skip_by=("local_ts",),
 )
@@ -74,13 +79,7 @@ QUARANTINE = Table(
     {
         "stage": "STRING",
         "reason": "STRING",
-        "value": "BINARY",
-        "key": "STRING",
-        "headers": "MAP<STRING, STRING>",
-        "bus": "STRING",
-        "destination": "STRING",
-        "position": "STRING",
-        "broker_timestamp": "TIMESTAMP",
+        **_RECORD,
     },
     partition_by=(),
     skip_by=(),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from ..messages import Message
 from ..recorded_line import KEY_LENGTH
 
-__all__ = ["Merger", "combine"]
+__all__ = ["Merger", "combine", "merge_batches"]
 
 Item = TypeVar("Item")
 
@@ -74,6 +75,22 @@ class Merger(Generic[Item]):
             return items
         # Stable, and the runs are in order already: close to linear.
         return [items[index] for index in sorted(range(len(keys)), key=keys.__getitem__)]
+
+
+_local_timestamp_of = attrgetter("local_timestamp")
+
+
+def merge_batches(batches: Sequence[Sequence[Message]]) -> list[Message]:
+    """A batch of each stream as one. Recorded times are all of six digits, and so sort as text."""
+    keys = [list(map(_local_timestamp_of, batch)) for batch in batches]
+    if all(its_keys == sorted(its_keys) for its_keys in keys):
+        # Nearly always. Stable, and made for runs that are in order: less than half the time of a Merger.
+        return sorted(chain.from_iterable(batches), key=_local_timestamp_of)
+    merger: Merger[Message] = Merger(len(batches))
+    for stream, (its_keys, batch) in enumerate(zip(keys, batches, strict=True)):
+        merger.push(stream, its_keys, batch)
+        merger.finish(stream)
+    return merger.pop()
 
 
 def merge_key(local_timestamp: str) -> str:

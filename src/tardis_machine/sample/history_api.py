@@ -257,14 +257,14 @@ def _parse_from(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise OptionsError(f"'from' takes a date in ISO 8601 format, not '{text}'", "from") from None
+        raise OptionsError(f"from: expected a date in ISO 8601 format, got '{text}'", "from") from None
     moment = moment.replace(tzinfo=moment.tzinfo or UTC)
     return int(moment.timestamp()) // 60 * MINUTE_US
 
 
 def _parse_whole(text: str, field: str, least: int, most: int = 1 << 31) -> int:
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-        raise OptionsError(f"'{field}' takes a whole number from {least}, not '{text}'", field)
+        raise OptionsError(f"{field}: expected a whole number from {least}, got '{text}'", field)
     return int(text)
 
 
@@ -272,14 +272,14 @@ def _parse_filters(text: str) -> tuple[Filter, ...]:
     try:
         return tuple(optimize_filters(msgspec.json.decode(text, type=list[Filter])))
     except msgspec.MsgspecError as error:
-        raise OptionsError(f"'filters' takes a JSON array of {{channel, symbols?}}: {error}", "filters") from None
+        raise OptionsError(f"filters: expected a JSON array of {{channel, symbols?}}: {error}", "filters") from None
 
 
 def _parse_compression(text: str) -> Compression:
     for compression in COMPRESSIONS:
         if text == compression:
             return compression
-    raise OptionsError(f"'compression' takes one of {', '.join(COMPRESSIONS)}, not '{text}'", "compression")
+    raise OptionsError(f"compression: expected one of {', '.join(COMPRESSIONS)}, got '{text}'", "compression")
 
 
 def _is_first_of_month(day: int) -> bool:

@@ -53,7 +53,7 @@ def test_to_iterate_loads_all() -> None:
 
 @pytest.mark.parametrize("name", ["nowhere", "", None, 7, ["bitmex"], "x" * 500])
 def test_an_unknown_name_is_answered_with_those_there_are(name: object) -> None:
-    with pytest.raises(OptionsError, match=f"^exchange: got .*, takes one of {', '.join(sorted(EXCHANGES))}$") as caught:
+    with pytest.raises(OptionsError, match=f"^exchange: expected one of {', '.join(sorted(EXCHANGES))}, got ") as caught:
         exchange_named(name)
     assert len(str(caught.value)) < 120 + len(", ".join(EXCHANGES))
 

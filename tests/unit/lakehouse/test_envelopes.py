@@ -152,9 +152,6 @@ def test_all_else_is_left_to_the_definition(value: bytes | None) -> None:
     assert read_plain(pa.array([plain], pa.large_binary())) is None
 
 
-# --- values that no producer writes --------------------------------------------------------------------------------------------
-
-
 def split_fields(value: bytes) -> list[bytes]:
     """The fields of a message that has delimited ones and varints only."""
 
@@ -269,9 +266,6 @@ def check_mutations(seed: int, count: int) -> int:
 def test_odd_values_are_read_as_the_definition_reads_them_or_not_at_all() -> None:
     count = 20_000
     assert 0.2 * count < check_mutations(7, count) < 0.8 * count
-
-
-# --- the tables ----------------------------------------------------------------------------------------------------------------
 
 
 def check_same(values: pa.Array) -> None:

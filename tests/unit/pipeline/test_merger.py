@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tardis_machine.messages import Disconnect
-from tardis_machine.pipeline.merger import Merger, combine
+from tardis_machine.pipeline.merger import Merger, combine, merge_batches
 
 Keys = list[list[int]]
 
@@ -43,6 +43,19 @@ def test_merging_takes_the_earliest_head(streams: list[Keys]) -> None:
                 merger.finish(stream)
         merged += merger.pop()
     assert merged == by_heads([[item for batch in stream for item in batch] for stream in labelled])
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=4))
+def test_batches_are_merged_as_streams_are_also_where_a_clock_steps_back(streams: Keys) -> None:
+    batches = [
+        [
+            Disconnect("bitmex", f"2020-01-01T00:00:0{second}.000000Z", reason=f"{stream}.{place}")
+            for place, second in enumerate(seconds)
+        ]
+        for stream, seconds in enumerate(streams)
+    ]
+    heads = [[(second, f"{stream}.{place}") for place, second in enumerate(seconds)] for stream, seconds in enumerate(streams)]
+    assert [message.reason for message in merge_batches(batches)] == by_heads(heads)
 
 
 def test_nothing_leaves_while_a_stream_may_still_be_earlier() -> None:

@@ -102,12 +102,12 @@ async def test_only_first_days_are_free(api: SampleHistoryApi, session: ClientSe
     [
         ({"from_": "yesterday"}, 400, "ISO 8601 format"),
         ({}, 400, "ISO 8601 format"),
-        ({"from_": FREE, "offset": "-1"}, 400, "'offset' takes a whole number from 0, not '-1'"),
-        ({"from_": FREE, "sliceSize": "0"}, 400, "'sliceSize'"),
-        ({"from_": FREE, "sliceSize": "11"}, 400, "'sliceSize'"),
-        ({"from_": FREE, "filters": "[{]"}, 400, "'filters'"),
-        ({"from_": FREE, "filters": '[{"symbols":[]}]'}, 400, "'filters'"),
-        ({"from_": FREE, "compression": "brotli"}, 400, "'compression' takes one of zstd-multiframe, zstd, gzip, not 'brotli'"),
+        ({"from_": FREE, "offset": "-1"}, 400, "offset: expected a whole number from 0, got '-1'"),
+        ({"from_": FREE, "sliceSize": "0"}, 400, "sliceSize: expected"),
+        ({"from_": FREE, "sliceSize": "11"}, 400, "sliceSize: expected"),
+        ({"from_": FREE, "filters": "[{]"}, 400, "filters: expected"),
+        ({"from_": FREE, "filters": '[{"symbols":[]}]'}, 400, "filters: expected"),
+        ({"from_": FREE, "compression": "brotli"}, 400, "compression: expected one of zstd-multiframe, zstd, gzip, got 'brotli'"),
         ({"from_": FREE, "exchange": "mtgox"}, 404, "mtgox"),
     ],
 )

@@ -32,7 +32,7 @@ def index_of(instrument: str) -> str:
 def spell_instrument(symbol: str) -> str:
     """A symbol that a user typed, in upper case; OptionsError where it has no quote currency, and so no index."""
     if "-" not in symbol:
-        raise OptionsError(f"symbols: got {symbol!r}, takes an instrument of OKX such as BTC-USDT-SWAP", "symbols")
+        raise OptionsError(f"symbols: expected an instrument of OKX such as BTC-USDT-SWAP, got {symbol!r}", "symbols")
     return symbol.upper()
 
 

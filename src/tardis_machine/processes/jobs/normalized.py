@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...messages import Disconnect, Message
+from ...messages import Disconnect
 from ...pipeline.frames import MESSAGES_TO_BYTES
-from ...pipeline.merger import Merger
+from ...pipeline.merger import merge_batches
 from ...pipeline.replay import NormalizedReplay
 from ...pipeline.request import NormalizedRequest
 from .answer import instant_us
@@ -63,7 +63,7 @@ class NormalizedJob(SteppedJob):
 
     def _map(self, taken: Sequence[tuple[int, list[bytes]]], outputs: list[Output]) -> None:
         batches = [self._replays[request].feed(self._queues[request].period, lines) for request, lines in taken]
-        messages = batches[0] if len(batches) == 1 else _merged(batches)
+        messages = batches[0] if len(batches) == 1 else merge_batches(batches)
         if self._encoder is not None and messages:
             outputs.append(Events(self._encoder.encode(messages)))
         if self._hides_disconnects_of:
@@ -71,12 +71,3 @@ class NormalizedJob(SteppedJob):
             messages = [m for m in messages if not (isinstance(m, Disconnect) and m.exchange in hidden)]
         if messages:
             self._answer.add(self._to_bytes(messages), len(messages), instant_us(messages[-1].local_timestamp))
-
-
-def _merged(batches: Sequence[list[Message]]) -> list[Message]:
-    merger: Merger[Message] = Merger(len(batches))
-    for place, messages in enumerate(batches):
-        # Recorded times are all of six digits, and so sort as text.
-        merger.push(place, [message.local_timestamp for message in messages], messages)
-        merger.finish(place)
-    return merger.pop()

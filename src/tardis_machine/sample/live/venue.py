@@ -72,4 +72,4 @@ class LiveVenue:
                 minute = self.broadcast.minute(instrument, self.clock.position)
                 return self.venue.shown(self.broadcast.market, minute, channel, self.clock.position).levels(instrument)
         names = ", ".join(each.symbol for each in listed)
-        raise OptionsError(f"symbol: {self.name} has no '{symbol}', it takes one of {names}", "symbol")
+        raise OptionsError(f"symbol: expected one of {names}, which {self.name} has, got '{symbol}'", "symbol")
