@@ -118,7 +118,7 @@ async def test_answers_compress_when_asked(client: Client, encoding: str) -> Non
     ("asked", "field", "says"),
     [
         (options(exchange="bitmx"), "exchange", "bitmex"),
-        (options(exchange=7), "exchange", "takes one of"),
+        (options(exchange=7), "exchange", "expected one of"),
         (options(dataTypes=["trades"]), "dataTypes", "trade"),
         (options(dataTypes=[]), "dataTypes", "expected an array"),
         (options(dataTypes=["option_summary"]), "dataTypes", "bitmex has no option_summary"),
@@ -127,7 +127,7 @@ async def test_answers_compress_when_asked(client: Client, encoding: str) -> Non
         (options(to="2019-01-01"), "to", "not before from"),
         (options(withDisconnectMessages="yes"), "withDisconnectMessages", "expected true or false"),
         (options(symbol=["XBTUSD"]), "symbol", "did you mean symbols?"),
-        ([options(), options(exchange="x")], "[1].exchange", "takes one of"),
+        ([options(), options(exchange="x")], "[1].exchange", "expected one of"),
         ([], "options", "at least one request"),
         ("text", "options", "expected a JSON object"),
     ],

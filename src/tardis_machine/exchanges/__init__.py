@@ -9,11 +9,12 @@ from ._exchange import Exchange, make_mappers, switch_dates_us
 from ._feed import Action, BookStep, Credentials, Feed, Fetch, FrameKind, Handshake, LiveApi, kind_of_error
 from ._feeding import feed_messages, join_lines
 from ._mapper import DATA_TYPES, DataType, Json, Mapper
-from ._registry import EXCHANGES, exchange_named
+from ._registry import EXCHANGE_MODULES, EXCHANGES, exchange_named
 
 __all__ = [
     "DATA_TYPES",
     "EXCHANGES",
+    "EXCHANGE_MODULES",
     "Action",
     "BookStep",
     "Credentials",

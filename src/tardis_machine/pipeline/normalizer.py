@@ -107,7 +107,9 @@ class Normalizer:
         while place < len(messages) and error is None:
             clock = clocks[place]
             if clock is None:
-                out += self.disconnect()
+                # Of connections that were lost one after the other, with nothing in between, the first is told.
+                if self._mappers is not None:
+                    out += self.disconnect()
                 place += 1
                 continue
             try:

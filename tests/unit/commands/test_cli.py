@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+import tardis_machine
 from tardis_machine import telemetry
 from tardis_machine._version import __version__
 from tardis_machine.commands import cli
@@ -182,6 +184,14 @@ def test_exchanges() -> None:
     assert {entry["exchange"]: entry["dataTypes"] for entry in listed} == {
         name: list(exchange.data_types) for name, exchange in EXCHANGES.items()
     }
+    assert {entry["exchange"] for entry in listed if not entry["live"]} == {
+        name for name, exchange in EXCHANGES.items() if exchange.live is None
+    }
+    package = Path(tardis_machine.__file__).parent
+    assert [entry["file"] for entry in listed if not package.joinpath(entry["file"]).exists()] == []
+    [bybit] = [entry for entry in listed if entry["exchange"] == "bybit"]
+    assert bybit["file"] == "exchanges/bybit.py"
+    assert bybit["generations"]["trade"] == ["2023-04-05T00:00:00.000Z"]
 
 
 def test_config_masks_secrets() -> None:

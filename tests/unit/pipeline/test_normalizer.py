@@ -37,6 +37,17 @@ def test_a_disconnect_is_told_only_after_a_first_message_and_where_asked_for() -
     assert len(Normalizer("bitmex", ["trade"]).feed_lines([line, b"", line])) == 2
 
 
+def test_connections_lost_one_after_the_other_are_told_once_also_over_batches() -> None:
+    normalizer = Normalizer("bitmex", ["trade"], with_disconnects=True)
+    line = AT + b" " + trade(1.0)
+    told = [
+        *normalizer.feed_lines([line, b"", b"", b""]),
+        *normalizer.feed_lines([b""]),
+        *normalizer.feed_lines([b"", line, b""]),
+    ]
+    assert [type(message) for message in told] == [Trade, Disconnect, Trade, Disconnect]
+
+
 def test_a_disconnect_forgets_the_book() -> None:
     partial = (
         b'{"table":"orderBookL2","action":"partial","data":[{"symbol":"X","id":1,"side":"Buy","size":5,"price":10,'
@@ -62,7 +73,7 @@ def test_what_cannot_be_taken_names_the_exchange_and_the_time_and_keeps_what_cam
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(OptionsError, match=r"'mtgox'.*bitmex"):
+    with pytest.raises(OptionsError, match=r"bitmex.*'mtgox'"):
         Normalizer("mtgox", ["trade"])
     with pytest.raises(OptionsError, match=r"bitmex has no 'trades'.*book_change"):
         Normalizer("bitmex", ["trades"])
