@@ -19,6 +19,8 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "binance-jersey": "binance",
     "binance-futures": "binance",
     "binance-delivery": "binance",
+    "bitget": "bitget",
+    "bitget-futures": "bitget",
     "bitmex": "bitmex",
     "bybit": "bybit",
     "bybit-spot": "bybit",
