@@ -27,6 +27,8 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "bybit-options": "bybit",
     "coinbase": "coinbase",
     "deribit": "deribit",
+    "gate-io": "gate_io",
+    "gate-io-futures": "gate_io",
     "hyperliquid": "hyperliquid",
     "kraken": "kraken",
     "okex": "okex",
