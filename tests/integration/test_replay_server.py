@@ -243,3 +243,10 @@ async def test_connections_of_a_session_replay_in_step(client: Client) -> None:
 
 async def test_a_connection_without_a_subscription_is_closed(client: Client) -> None:
     assert await raw_frames(client, None) == ([], 1008)
+
+
+async def test_a_subscription_may_be_an_array(client: Client) -> None:
+    subscription = [{"ticket": "mine"}, {"type": "trade", "codes": ["KRW-BTC"]}]
+    # The stand-in has no such exchange: that it was asked shows that the subscription was understood.
+    assert await raw_frames(client, subscription, exchange="upbit") == ([], 1011)
+    assert await raw_frames(client, {"type": "trade", "codes": ["KRW-BTC"]}, exchange="upbit") == ([], 1008)

@@ -38,6 +38,8 @@ class Exchange:
     subscriptions: SubscriptionReader
     live: LiveApi | None = None
     """None: it has no live data (any more)."""
+    prepare: Callable[[bytes], bytes] | None = None
+    """What is done to the text of recorded messages before it is parsed, such as `long_numbers_as_text`; a feed does so itself."""
 
     @property
     def data_types(self) -> tuple[DataType, ...]:

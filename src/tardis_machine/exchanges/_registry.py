@@ -36,6 +36,7 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "okex-swap": "okex",
     "okex-options": "okex",
     "okex-spreads": "okex",
+    "upbit": "upbit",
 }
 """Name to module of this package; an exchange is added with one line here. A module has `EXCHANGES: tuple[Exchange, ...]`."""
 

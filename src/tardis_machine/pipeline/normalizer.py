@@ -57,6 +57,7 @@ class Normalizer:
     ) -> None:
         self._exchange = exchange_named(exchange)
         self._data_types = _checked(data_types, self._exchange.name, self._exchange.data_types)
+        self._prepare = self._exchange.prepare
         self._realtime = realtime
         self._with_disconnects = with_disconnects
         self._at_us = int(at.astimezone(UTC).timestamp() * 1_000_000) if isinstance(at, datetime) else at
@@ -79,7 +80,7 @@ class Normalizer:
         """The normalized messages of one raw message; raises NormalizeError, which holds what was emitted before it."""
         decoded = Decoded([local_timestamp], [to_clock(local_timestamp.decode())])
         try:
-            decoded.messages.append(orjson.loads(raw))
+            decoded.messages.append(orjson.loads(raw if self._prepare is None else self._prepare(raw)))
         except Exception as error:
             decoded.error = error
         return self.feed_decoded(decoded)
@@ -87,6 +88,8 @@ class Normalizer:
     def feed_lines(self, lines: Sequence[bytes]) -> list[Message]:
         """The normalized messages of recorded lines; an empty line is a lost connection."""
         out: list[Message] = []
+        if self._prepare is not None:
+            lines = [self._prepare(line) for line in lines]
         unread = tuple(mapper.unread for mapper in self._mappers or () if mapper.unread)
         if unread and lines and b"" not in lines:
             last = clock_of(lines[-1])

@@ -232,7 +232,7 @@ class Member:
         """Takes a subscription; what is none, or not understood, is passed over, as an exchange would."""
         try:
             message = orjson.loads(frame)
-            filters = self._exchange.subscriptions(message, self._request.from_us) if isinstance(message, dict) else None
+            filters = self._exchange.subscriptions(message, self._request.from_us) if isinstance(message, (dict, list)) else None
             if filters is not None:
                 self._filters = [*(self._filters or ()), *_checked(filters)]
         except orjson.JSONDecodeError:
