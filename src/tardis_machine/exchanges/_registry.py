@@ -31,6 +31,7 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "gate-io-futures": "gate_io",
     "hyperliquid": "hyperliquid",
     "kraken": "kraken",
+    "okcoin": "okex",
     "okex": "okex",
     "okex-futures": "okex",
     "okex-swap": "okex",

@@ -1,7 +1,7 @@
-"""OKX, which was OKEx: spot, futures, perpetual swaps, options and spreads. https://www.okx.com/docs-v5/en/
+"""OKX, which was OKEx: spot, futures, perpetual swaps, options and spreads; and its sister OKCoin. https://www.okx.com/docs-v5/en/
 
-Two generations of the API: `v3` until 2021-12-23, `v5` since. Within each, better channels took the place of others at the dates
-below; a recording holds both for a while, so a date, not what is there, says which one is read.
+Two generations of the API: `v3` until 2021-12-23, `v5` since; OKCoin changed on 2023-04-27. Within each, better channels took the
+place of others at the dates below; a recording holds both for a while, so a date, not what is there, says which one is read.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .._mapper import Json
 from . import spreads, v3, v5
 from .feed import OkexFeed
 
-_DOCS = "https://www.okx.com/docs-v5/en/"
 _V5_SINCE = "2021-12-23T00:00:00.000Z"
+_OKCOIN_V5_SINCE = "2023-04-27T00:00:00.000Z"
 
 
 def _trade() -> tuple[Version, ...]:
@@ -81,10 +81,17 @@ def _to_filter(arg: Any) -> Filter:
     return Filter(channel, [symbol] if symbol else UNSET)
 
 
-def _exchange(name: str, channels: str, mappers: dict[str, tuple[Version, ...]]) -> Exchange:
+def _exchange(
+    name: str,
+    channels: str,
+    mappers: dict[str, tuple[Version, ...]],
+    *,
+    docs: str = "https://www.okx.com/docs-v5/en/",
+    socket_url: str = "wss://ws.okx.com:8443",
+) -> Exchange:
     names = tuple(channels.split())
     subscriptions = partial(read_subscription, channels=frozenset(names))
-    return Exchange(name, _DOCS, names, mappers, subscriptions, live=LiveApi(OkexFeed, "wss://ws.okx.com:8443"))
+    return Exchange(name, docs, names, mappers, subscriptions, live=LiveApi(OkexFeed, socket_url))
 
 
 _V5_CHANNELS = """
@@ -148,5 +155,20 @@ EXCHANGES = (
             "book_change": (Version(spreads.OkexSpreadBookChangeMapper),),
             "book_ticker": (Version(spreads.OkexSpreadBookTickerMapper),),
         },
+    ),
+    _exchange(
+        "okcoin",
+        "spot/trade spot/depth spot/depth_l2_tbt spot/ticker system/status trades books bbo-tbt tickers",
+        {
+            "trade": (Version(v3.OkexV3TradeMapper, _OKCOIN_V5_SINCE), Version(v5.OkexV5TradeMapper)),
+            "book_change": (
+                Version(v3.OkexV3DepthMapper, "2020-02-13T00:00:00.000Z"),
+                Version(v3.OkexV3BookChangeMapper, _OKCOIN_V5_SINCE),
+                Version(v5.OkexV5PublicBookChangeMapper),
+            ),
+            "book_ticker": (Version(v3.OkexV3BookTickerMapper, _OKCOIN_V5_SINCE), Version(v5.OkexV5BestMapper)),
+        },
+        docs="https://www.okcoin.com/docs-v5/en/",
+        socket_url="wss://real.okcoin.com:8443",
     ),
 )

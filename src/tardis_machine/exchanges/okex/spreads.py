@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from ...messages import UNSET, BookChange, BookTicker
 from .._mapper import Json
 from .._parsing import levels
-from .v5 import EPOCH, OkexV5Mapper, OkexV5TradeMapper, timestamp_of, to_book_ticker
+from .rows import EPOCH
+from .v5 import OkexV5Mapper, OkexV5TradeMapper, timestamp_of, to_book_ticker
 
 
 class OkexSpreadTradeMapper(OkexV5TradeMapper):

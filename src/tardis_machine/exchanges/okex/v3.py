@@ -1,4 +1,4 @@
-"""The API in force until 2021-12-23. https://www.okx.com/docs/en/
+"""The API in force until 2021-12-23, at OKCoin until 2023-04-27. https://www.okx.com/docs/en/
 
 A message names its table, which starts with the market: `{"table": "spot/trade", "data": [{"instrument_id": …}]}`. Prices are
 text, in 2019 some are numbers; times are ISO text.
@@ -11,13 +11,28 @@ from typing import ClassVar
 
 from ...messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
 from .._mapper import Json, Mapper
-from .._parsing import levels, nonzero_number, timestamp_from_text, to_number
+from .._parsing import levels, timestamp_from_text, to_number
 from .._spelling import Spelling
 from .._ticker import TickerMapper
 from .instrument import option_terms
+from .rows import EPOCH, GREEKS, numbers_of
 
-_MARKETS = {"okex": "spot", "okex-futures": "futures", "okex-swap": "swap", "okex-options": "option"}
-_EPOCH = "1970-01-01T00:00:00.000Z"
+_MARKETS = {"okex": "spot", "okex-futures": "futures", "okex-swap": "swap", "okex-options": "option", "okcoin": "spot"}
+_BEST = {"bid_price": "best_bid", "bid_amount": "best_bid_size", "ask_price": "best_ask", "ask_amount": "best_ask_size"}
+_SUMMARY = {
+    **{f"best_{ours}": theirs for ours, theirs in _BEST.items()},
+    "best_bid_iv": "bid_vol",
+    "best_ask_iv": "ask_vol",
+    "last_price": "last",
+    "open_interest": "open_interest",
+    "mark_price": "mark_price",
+    "mark_iv": "mark_vol",
+    **GREEKS,
+}
+
+
+def _timestamp_of(data: Json) -> str | None:
+    return timestamp_from_text(data.get("timestamp", UNSET))
 
 
 class OkexV3Mapper(Mapper):
@@ -46,7 +61,7 @@ class OkexV3TradeMapper(OkexV3Mapper):
                 to_number(trade.get("price", UNSET)),
                 to_number(trade["qty"] if "qty" in trade else trade.get("size", UNSET)),
                 trade.get("side", UNSET),
-                timestamp_from_text(trade.get("timestamp", UNSET)),
+                _timestamp_of(trade),
                 local_timestamp,
             )
 
@@ -60,8 +75,8 @@ class OkexV3BookChangeMapper(OkexV3Mapper):
         is_snapshot = message.get("action") == "partial"
         for book in message["data"]:
             bids, asks = levels(book["bids"]), levels(book["asks"])
-            timestamp = timestamp_from_text(book.get("timestamp", UNSET))
-            if (bids or asks or is_snapshot) and timestamp != _EPOCH:
+            timestamp = _timestamp_of(book)
+            if (bids or asks or is_snapshot) and timestamp != EPOCH:
                 symbol = book.get("instrument_id", UNSET)
                 yield BookChange(symbol, self.exchange, is_snapshot, bids, asks, timestamp, local_timestamp)
 
@@ -159,24 +174,11 @@ class OkexV3OptionSummaryMapper(Mapper):
                 option_type=kind,
                 strike_price=strike,
                 expiration_date=expiration,
-                best_bid_price=nonzero_number(option.get("best_bid")),
-                best_bid_amount=nonzero_number(option.get("best_bid_size")),
-                best_bid_iv=nonzero_number(option.get("bid_vol")),
-                best_ask_price=nonzero_number(option.get("best_ask")),
-                best_ask_amount=nonzero_number(option.get("best_ask_size")),
-                best_ask_iv=nonzero_number(option.get("ask_vol")),
-                last_price=nonzero_number(option.get("last")),
-                open_interest=nonzero_number(option.get("open_interest")),
-                mark_price=nonzero_number(option.get("mark_price")),
-                mark_iv=nonzero_number(option.get("mark_vol")),
-                delta=nonzero_number(option.get("delta")),
-                gamma=nonzero_number(option.get("gamma")),
-                vega=nonzero_number(option.get("vega")),
-                theta=nonzero_number(option.get("theta")),
+                **numbers_of(option, _SUMMARY),
                 rho=UNSET,
                 underlying_price=self._index_prices.get(underlying, UNSET),
                 underlying_index=underlying,
-                timestamp=timestamp_from_text(option.get("timestamp", UNSET)),
+                timestamp=_timestamp_of(option),
                 local_timestamp=local_timestamp,
             )
 
@@ -189,10 +191,7 @@ class OkexV3BookTickerMapper(OkexV3Mapper):
             yield BookTicker(
                 symbol=ticker.get("instrument_id", UNSET),
                 exchange=self.exchange,
-                ask_amount=nonzero_number(ticker.get("best_ask_size")),
-                ask_price=nonzero_number(ticker.get("best_ask")),
-                bid_price=nonzero_number(ticker.get("best_bid")),
-                bid_amount=nonzero_number(ticker.get("best_bid_size")),
-                timestamp=timestamp_from_text(ticker.get("timestamp", UNSET)),
+                **numbers_of(ticker, _BEST),
+                timestamp=_timestamp_of(ticker),
                 local_timestamp=local_timestamp,
             )

@@ -1,4 +1,4 @@
-"""The API in force since 2021-12-23. https://www.okx.com/docs-v5/en/
+"""The API in force since 2021-12-23, at OKCoin since 2023-04-27. https://www.okx.com/docs-v5/en/
 
 A message says what its data is of: `{"arg": {"channel": "trades", "instId": "BTC-USDT"}, "data": [...]}`. All numbers are text,
 times are milliseconds as text; a time of 0 is none. An answer to a subscription has an `event`, and no data.
@@ -15,8 +15,11 @@ from .._parsing import levels, nonzero_number, timestamp_from_ms, to_number
 from .._spelling import Spelling
 from .._ticker import PendingTicker, TickerMapper
 from .instrument import family_of, index_of, option_terms, spell_instrument
+from .rows import EPOCH, GREEKS, numbers_of
 
-EPOCH = "1970-01-01T00:00:00.000Z"
+_BEST = {"bid_price": "bidPx", "bid_amount": "bidSz", "ask_price": "askPx", "ask_amount": "askSz"}
+_TICKER = {**{f"best_{ours}": theirs for ours, theirs in _BEST.items()}, "last_price": "last"}
+_SUMMARY = {"best_bid_iv": "bidVol", "best_ask_iv": "askVol", "mark_iv": "markVol", **GREEKS}
 
 
 def timestamp_of(data: Json, name: str = "ts") -> str | None:
@@ -238,20 +241,10 @@ class OkexV5OptionSummaryMapper(OkexV5Mapper):
             option_type=kind,
             strike_price=strike,
             expiration_date=expiration,
-            best_bid_price=nonzero_number(ticker.get("bidPx")),
-            best_bid_amount=nonzero_number(ticker.get("bidSz")),
-            best_bid_iv=nonzero_number(option.get("bidVol")),
-            best_ask_price=nonzero_number(ticker.get("askPx")),
-            best_ask_amount=nonzero_number(ticker.get("askSz")),
-            best_ask_iv=nonzero_number(option.get("askVol")),
-            last_price=nonzero_number(ticker.get("last")),
+            **numbers_of(ticker, _TICKER),
+            **numbers_of(option, _SUMMARY),
             open_interest=self._open_interests.get(name, UNSET),
             mark_price=self._mark_prices.get(name, UNSET),
-            mark_iv=nonzero_number(option.get("markVol")),
-            delta=nonzero_number(option.get("delta")),
-            gamma=nonzero_number(option.get("gamma")),
-            vega=nonzero_number(option.get("vega")),
-            theta=nonzero_number(option.get("theta")),
             rho=UNSET,
             underlying_price=self._index_prices.get(underlying, UNSET),
             underlying_index=underlying,
@@ -275,10 +268,7 @@ class OkexV5BookTickerMapper(OkexV5Mapper):
             yield BookTicker(
                 symbol=ticker.get("instId", UNSET),
                 exchange=self.exchange,
-                ask_amount=nonzero_number(ticker.get("askSz")),
-                ask_price=nonzero_number(ticker.get("askPx")),
-                bid_price=nonzero_number(ticker.get("bidPx")),
-                bid_amount=nonzero_number(ticker.get("bidSz")),
+                **numbers_of(ticker, _BEST),
                 timestamp=timestamp_of(ticker),
                 local_timestamp=local_timestamp,
             )
