@@ -199,7 +199,7 @@ def _time_of(message: Json) -> str | None:
 
 
 def _unsigned(size: float) -> float:
-    return -size if size < 0 else size
+    return to_number(-size) if size < 0 else size
 
 
 class GateIoFuturesTradeMapper(GateIoFuturesMapper):
@@ -250,7 +250,7 @@ class GateIoFuturesBookChangeMapper(GateIoFuturesMapper):
             if size >= 0:
                 bids.append(BookLevel(price, size))
             if size <= 0:
-                asks.append(BookLevel(price, -size))
+                asks.append(BookLevel(price, _unsigned(size)))
         return BookChange(first.get("c", UNSET), self.exchange, False, bids, asks, timestamp, local_timestamp)
 
 
