@@ -32,6 +32,7 @@ __all__ = [
     "levels",
     "nonzero_number",
     "number_if_there",
+    "number_unless_null",
     "optional_number",
     "text_of",
     "timestamp_from_expiration",
@@ -138,6 +139,12 @@ def nonzero_number(value: Any) -> Any:
 def number_if_there(row: Mapping[str, Any], name: str) -> Any:
     """`to_number` of a field, null included; UNSET where it is absent."""
     return to_number(row[name]) if name in row else UNSET
+
+
+def number_unless_null(row: Mapping[str, Any], name: str) -> Any:
+    """`to_number` of a field, empty text included; UNSET where it is absent or null."""
+    value = row.get(name)
+    return UNSET if value is None else to_number(value)
 
 
 def levels(pairs: Iterable[Sequence[Any]]) -> list[BookLevel]:

@@ -27,6 +27,8 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "deribit": "deribit",
     "hyperliquid": "hyperliquid",
     "kraken": "kraken",
+    "kucoin": "kucoin",
+    "kucoin-futures": "kucoin",
     "okex": "okex",
     "okex-futures": "okex",
     "okex-swap": "okex",
