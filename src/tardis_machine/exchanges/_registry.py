@@ -29,6 +29,8 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "kraken": "kraken",
     "kucoin": "kucoin",
     "kucoin-futures": "kucoin",
+    "mexc": "mexc",
+    "mexc-futures": "mexc",
     "okex": "okex",
     "okex-futures": "okex",
     "okex-swap": "okex",

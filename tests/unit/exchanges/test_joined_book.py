@@ -12,6 +12,8 @@ from tardis_machine.exchanges._joined_book import MAX_WAITING, JoinedBookMapper,
 from tardis_machine.exchanges._mapper import Json
 from tardis_machine.exchanges.binance import BinanceBookChangeMapper, BinanceFuturesBookChangeMapper
 from tardis_machine.exchanges.kucoin import KucoinBookChangeMapper, KucoinFuturesBookChangeMapper
+from tardis_machine.exchanges.mexc.futures import MexcFuturesBookChangeMapper
+from tardis_machine.exchanges.mexc.spot import MexcBookChangeMapper
 from tardis_machine.messages import UNSET, BookChange, BookLevel
 
 LOCAL = "2024-01-01T00:00:00.000001Z"
@@ -23,14 +25,15 @@ RULES = {
     "gate-io": JoinRules(keeps_zero=True, empty_numbers=(-1,), ignores_gaps=True),
     "kucoin": KucoinBookChangeMapper.rules,
     "kucoin-futures": KucoinFuturesBookChangeMapper.rules,
-    "mexc": JoinRules(same_by_number=True, moves_on=True),
+    "mexc": MexcBookChangeMapper.rules,
+    "mexc-futures": MexcFuturesBookChangeMapper.rules,
     "aster": JoinRules(overlaps=links, is_chain=True, empty_numbers=(-1,)),
     "aster-futures": JoinRules(overlaps=surrounds, holds_own_number=False, is_chain=True, empty_numbers=(-1,)),
 }
-BY_NUMBER = ["kucoin-futures", "mexc"]
+BY_NUMBER = ["kucoin-futures", "mexc", "mexc-futures"]
 KEEP_ZERO = ["gate-io", "kucoin"]
 SKIP_ZERO_PRICE = ["kucoin", "kucoin-futures"]
-MOVE_ON = ["mexc", "aster", "aster-futures"]
+MOVE_ON = ["mexc", "mexc-futures", "aster", "aster-futures"]
 CHAINS = ["aster", "aster-futures"]
 SURROUND = ["binance-futures", "aster-futures"]
 
