@@ -24,6 +24,7 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "bybit-spot": "bybit",
     "bybit-options": "bybit",
     "coinbase": "coinbase",
+    "coinbase-international": "coinbase_international",
     "crypto-com": "crypto_com",
     "deribit": "deribit",
     "hyperliquid": "hyperliquid",
