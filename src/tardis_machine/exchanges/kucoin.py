@@ -9,6 +9,7 @@ level with price 0 in them. Who wants to connect asks for an address and a token
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 import orjson
@@ -115,7 +116,10 @@ class KucoinBookChangeMapper(KucoinMapper, JoinedBookMapper):
 
 def _has_price(levels: Sequence[Sequence[Any]]) -> bool:
     """Whether one of the levels is no placeholder."""
-    return any(to_number(level[0]) > 0 for level in levels)
+    for level in levels:  # a generator would take as long as all the rest
+        if to_number(level[0]) > 0:
+            return True
+    return False
 
 
 def _with_price(levels: Sequence[Any]) -> list[BookLevel]:
@@ -164,7 +168,8 @@ class KucoinFuturesTradeMapper(KucoinMapper):
 
 def _timestamp_from_ns(value: Any) -> str | None:
     """Nanoseconds as a number: they are divided as a double, and only milliseconds are left."""
-    return timestamp_from_ms(to_number(value) / 1e6)
+    milliseconds = float(value) / 1e6 if type(value) is int else to_number(value) / 1e6
+    return timestamp_from_ms(int(milliseconds) if isfinite(milliseconds) else milliseconds)
 
 
 class KucoinFuturesBookChangeMapper(KucoinMapper, JoinedBookMapper):
