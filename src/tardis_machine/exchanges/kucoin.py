@@ -116,7 +116,7 @@ class KucoinBookChangeMapper(KucoinMapper, JoinedBookMapper):
 
 def _has_price(levels: Sequence[Sequence[Any]]) -> bool:
     """Whether one of the levels is no placeholder."""
-    for level in levels:  # a generator would take as long as all the rest
+    for level in levels:  # noqa: SIM110 - `any` of a generator takes as long as all the rest
         if to_number(level[0]) > 0:
             return True
     return False
