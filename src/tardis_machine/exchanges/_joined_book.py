@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..messages import BookChange
+from ..messages import BookChange, BookLevel
 from ._mapper import Mapper
-from ._parsing import levels, to_number
+from ._parsing import levels, to_number, verbatim
 
 __all__ = ["MAX_WAITING", "JoinRules", "JoinedBookMapper", "goes_on", "links", "surrounds"]
 
@@ -68,6 +68,8 @@ class JoinRules:
     """Whether merging an amount of 0 leaves the level in the snapshot, with amount 0; otherwise the level is taken out."""
     skips_zero_price: bool = False
     """Whether a level with price 0 is no level, but a placeholder, while updates are merged."""
+    as_sent: bool = False
+    """Whether prices and amounts are JSON numbers, and passed on as they are; otherwise they are text, or read as text is."""
     emits_empty: bool = True
     """Whether an update that changes no level is emitted."""
 
@@ -78,13 +80,17 @@ class JoinRules:
         for update in updates:
             for level in update:
                 price, amount = level[0], level[1]
-                if self.skips_zero_price and to_number(price) == 0:
+                if self.skips_zero_price and price in ("0", 0):
                     continue
-                if to_number(amount) == 0 and not self.keeps_zero:
+                if not self.keeps_zero and (amount if self.as_sent else to_number(amount)) == 0:
                     merged.pop(key(price), None)
                 else:
                     merged[key(price)] = (price, amount)
         return list(merged.values())
+
+    def to_levels(self, pairs: Iterable[Sequence[Any]]) -> list[BookLevel]:
+        """One side as messages hold it."""
+        return [BookLevel(verbatim(pair[0]), verbatim(pair[1])) for pair in pairs] if self.as_sent else levels(pairs)
 
 
 def _as_sent(price: Any) -> Any:
@@ -132,8 +138,8 @@ class JoinedBookMapper(Mapper):
             return ()
         updates, book.waiting, book.number = book.waiting, None, to_number(number)
         news = [update for update in updates if self._is_news(book, update[0], update[1], update[2])]
-        merged_bids = levels(self.rules.merge(bids, [update[3] for update in news]))
-        merged_asks = levels(self.rules.merge(asks, [update[4] for update in news]))
+        merged_bids = self.rules.to_levels(self.rules.merge(bids, [update[3] for update in news]))
+        merged_asks = self.rules.to_levels(self.rules.merge(asks, [update[4] for update in news]))
         return (BookChange(symbol, self.exchange, True, merged_bids, merged_asks, timestamp, local_timestamp),)
 
     def join_update(
@@ -154,7 +160,8 @@ class JoinedBookMapper(Mapper):
         if book.waiting is not None:
             book.waiting.append((first, last, previous, bids, asks))
         elif self._is_news(book, first, last, previous) and (bids or asks or self.rules.emits_empty):
-            return (BookChange(symbol, self.exchange, False, levels(bids), levels(asks), timestamp, local_timestamp),)
+            to_levels = self.rules.to_levels
+            return (BookChange(symbol, self.exchange, False, to_levels(bids), to_levels(asks), timestamp, local_timestamp),)
         return ()
 
     def _is_news(self, book: _JoinedBook, first: Any, last: Any, previous: Any) -> bool:

@@ -23,6 +23,7 @@ from ..messages import (
     BookLevel,
     is_calendar_second,
     js_number,
+    parse_timestamp_us,
     to_json,
     to_timestamp,
 )
@@ -30,8 +31,10 @@ from ..messages import (
 __all__ = [
     "level_rows",
     "levels",
+    "next_hour",
     "nonzero_number",
     "number_if_there",
+    "number_unless_null",
     "optional_number",
     "text_of",
     "timestamp_from_expiration",
@@ -138,6 +141,12 @@ def nonzero_number(value: Any) -> Any:
 def number_if_there(row: Mapping[str, Any], name: str) -> Any:
     """`to_number` of a field, null included; UNSET where it is absent."""
     return to_number(row[name]) if name in row else UNSET
+
+
+def number_unless_null(row: Mapping[str, Any], name: str) -> Any:
+    """`to_number` of a field, empty text included; UNSET where it is absent or null."""
+    value = row.get(name)
+    return UNSET if value is None else to_number(value)
 
 
 def levels(pairs: Iterable[Sequence[Any]]) -> list[BookLevel]:
@@ -274,6 +283,16 @@ def timestamp_from_expiration(text: str) -> str | None:
     if month not in _MONTHS or not (day.isdecimal() and year.isdecimal()):
         return None
     return f"20{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d}T08:00:00.000Z"
+
+
+_HOUR_US = 3_600_000_000
+
+
+def next_hour(timestamp: str | None) -> str | None:
+    """The full hour after a time, which is when many exchanges pay funding; None for what is no date."""
+    if timestamp is None:
+        return None
+    return to_timestamp((parse_timestamp_us(timestamp) // _HOUR_US + 1) * _HOUR_US, milliseconds=True)
 
 
 def text_of(value: Any) -> str:

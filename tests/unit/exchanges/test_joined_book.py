@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 from tardis_machine.exchanges._joined_book import MAX_WAITING, JoinedBookMapper, JoinRules, links, surrounds
 from tardis_machine.exchanges._mapper import Json
 from tardis_machine.exchanges.binance import BinanceBookChangeMapper, BinanceFuturesBookChangeMapper
+from tardis_machine.exchanges.kucoin import KucoinBookChangeMapper, KucoinFuturesBookChangeMapper
+from tardis_machine.exchanges.mexc.futures import MexcFuturesBookChangeMapper
+from tardis_machine.exchanges.mexc.spot import MexcBookChangeMapper
 from tardis_machine.messages import UNSET, BookChange, BookLevel
 
 LOCAL = "2024-01-01T00:00:00.000001Z"
@@ -19,15 +23,17 @@ RULES = {
     "binance": BinanceBookChangeMapper.rules,
     "binance-futures": BinanceFuturesBookChangeMapper.rules,
     "gate-io": JoinRules(keeps_zero=True, empty_numbers=(-1,), ignores_gaps=True),
-    "kucoin": JoinRules(keeps_zero=True, empty_numbers=(-1, 0), emits_empty=False),
-    "kucoin-futures": JoinRules(same_by_number=True, empty_numbers=(-1, 0), skips_zero_price=True),
-    "mexc": JoinRules(same_by_number=True, moves_on=True),
+    "kucoin": KucoinBookChangeMapper.rules,
+    "kucoin-futures": KucoinFuturesBookChangeMapper.rules,
+    "mexc": MexcBookChangeMapper.rules,
+    "mexc-futures": MexcFuturesBookChangeMapper.rules,
     "aster": JoinRules(overlaps=links, is_chain=True, empty_numbers=(-1,)),
     "aster-futures": JoinRules(overlaps=surrounds, holds_own_number=False, is_chain=True, empty_numbers=(-1,)),
 }
-BY_NUMBER = ["kucoin-futures", "mexc"]
+BY_NUMBER = ["kucoin-futures", "mexc", "mexc-futures"]
 KEEP_ZERO = ["gate-io", "kucoin"]
-MOVE_ON = ["mexc", "aster", "aster-futures"]
+SKIP_ZERO_PRICE = ["kucoin", "kucoin-futures"]
+MOVE_ON = ["mexc", "mexc-futures", "aster", "aster-futures"]
 CHAINS = ["aster", "aster-futures"]
 SURROUND = ["binance-futures", "aster-futures"]
 
@@ -51,13 +57,18 @@ class Book:
 
         self.mapper = VenueMapper(venue, realtime)
 
+    def sent(self, side: Side | None) -> Sequence[Sequence[Any]]:
+        """Levels as the venue sends them: JSON numbers where it passes them on as they are, text elsewhere."""
+        is_text = not self.mapper.rules.as_sent
+        return [level if is_text else [json.loads(number) for number in level] for level in side or ()]
+
     def snapshot(self, number: Any, bids: Side, asks: Side | None = None, symbol: str = "BTC") -> Sequence[BookChange]:
-        return self.mapper.join_snapshot(symbol, number, bids, asks or [], SNAPSHOT_TIME, LOCAL)
+        return self.mapper.join_snapshot(symbol, number, self.sent(bids), self.sent(asks), SNAPSHOT_TIME, LOCAL)
 
     def update(
         self, first: Any, last: Any, bids: Side, asks: Side | None = None, previous: Any = UNSET, symbol: str = "BTC"
     ) -> Sequence[BookChange]:
-        return self.mapper.join_update(symbol, first, last, previous, bids, asks or [], UPDATE_TIME, LOCAL)
+        return self.mapper.join_update(symbol, first, last, previous, self.sent(bids), self.sent(asks), UPDATE_TIME, LOCAL)
 
 
 def bids_of(changes: Sequence[BookChange]) -> Levels:
@@ -248,7 +259,7 @@ def test_a_price_of_0_is_a_placeholder_while_updates_are_merged(venue: str) -> N
     book = Book(venue)
     book.update(6, 6, [["0", "5"], ["9", "2"]], previous=5)
     expected = {True: [(10, 1), (9, 2)], False: [(10, 1), (0, 5), (9, 2)]}
-    assert bids_of(book.snapshot(5, [["10", "1"]])) == expected[venue == "kucoin-futures"]
+    assert bids_of(book.snapshot(5, [["10", "1"]])) == expected[venue in SKIP_ZERO_PRICE]
     assert bids_of(book.update(7, 7, [["0", "5"]], previous=6)) == [(0, 5)]
 
 
