@@ -14,6 +14,8 @@ from ._exchange import Exchange, validate
 __all__ = ["EXCHANGES", "EXCHANGE_MODULES", "Registry", "exchange_named"]
 
 EXCHANGE_MODULES: Mapping[str, str] = {
+    "aster": "aster",
+    "aster-futures": "aster",
     "binance": "binance",
     "binance-us": "binance",
     "binance-jersey": "binance",

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tardis_machine.exchanges._joined_book import MAX_WAITING, JoinedBookMapper, JoinRules, links, surrounds
+from tardis_machine.exchanges._joined_book import MAX_WAITING, JoinedBookMapper, JoinRules
 from tardis_machine.exchanges._mapper import Json
+from tardis_machine.exchanges.aster import AsterBookChangeMapper, AsterFuturesBookChangeMapper
 from tardis_machine.exchanges.binance import BinanceBookChangeMapper, BinanceFuturesBookChangeMapper
 from tardis_machine.messages import UNSET, BookChange, BookLevel
 
@@ -22,8 +23,8 @@ RULES = {
     "kucoin": JoinRules(keeps_zero=True, empty_numbers=(-1, 0), emits_empty=False),
     "kucoin-futures": JoinRules(same_by_number=True, empty_numbers=(-1, 0), skips_zero_price=True),
     "mexc": JoinRules(same_by_number=True, moves_on=True),
-    "aster": JoinRules(overlaps=links, is_chain=True, empty_numbers=(-1,)),
-    "aster-futures": JoinRules(overlaps=surrounds, holds_own_number=False, is_chain=True, empty_numbers=(-1,)),
+    "aster": AsterBookChangeMapper.rules,
+    "aster-futures": AsterFuturesBookChangeMapper.rules,
 }
 BY_NUMBER = ["kucoin-futures", "mexc"]
 KEEP_ZERO = ["gate-io", "kucoin"]
