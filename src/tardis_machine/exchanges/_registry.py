@@ -23,6 +23,7 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "binance-delivery": "binance",
     "bitget": "bitget",
     "bitget-futures": "bitget",
+    "binance-european-options": "binance_european_options",
     "bitmex": "bitmex",
     "bybit": "bybit",
     "bybit-spot": "bybit",
