@@ -132,9 +132,9 @@ class _Option(NamedTuple):
 def _option_named(symbol: str) -> _Option:
     """`BTC-251219-90000-C`; it expires at 08:00 UTC."""
     base, date, *rest = symbol.split("-")
-    strike, kind, *_ = [*rest, None, None]
+    strike, kind = rest[0] if rest else UNSET, rest[1] if len(rest) > 1 else ""
     expiration = timestamp_from_text(f"20{date[:2]}-{date[2:4]}-{date[4:6]}T08:00:00.000Z")
-    return _Option("put" if kind == "P" else "call", to_number(UNSET if strike is None else strike), expiration, f"{base}USDT")
+    return _Option("put" if kind == "P" else "call", to_number(strike), expiration, f"{base}USDT")
 
 
 class BinanceOptionsSummaryMapper(Mapper):

@@ -62,7 +62,8 @@ def _at(row: Sequence[Any], place: int) -> Any:
 
 
 def _size(amount: Any) -> float:
-    return abs(to_number(amount))
+    number = to_number(amount)
+    return -number if number < 0 else number
 
 
 class BitfinexTradeMapper(BitfinexMapper):
