@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tardis_machine.errors import NormalizeError
-from tardis_machine.exchanges.binance import read_subscription
+from tardis_machine.exchanges import EXCHANGES
 from tardis_machine.filters import Filter
 from tardis_machine.messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
 from tardis_machine.pipeline.normalizer import Normalizer
@@ -128,6 +128,8 @@ def test_symbols_are_asked_for_in_lower_case_and_indexes_by_pair() -> None:
 
 
 def test_subscriptions() -> None:
-    asked = read_subscription({"method": "SUBSCRIBE", "params": ["ethusdt@depth@100ms", "!contractInfo"], "id": 1}, 0)
-    assert asked == [Filter("depth", ["ethusdt"]), Filter("!contractInfo")]
-    assert read_subscription({"method": "UNSUBSCRIBE", "params": []}, 0) is None
+    read = EXCHANGES["binance-futures"].subscriptions
+    streams = ["ethusdt@depth@100ms", "!contractInfo", "ethusdt@kline_1m", "!markPrice@arr@1s"]
+    asked = read({"method": "SUBSCRIBE", "params": streams, "id": 1}, 0)
+    assert asked == [Filter("depth", ["ethusdt"]), Filter("!contractInfo")]  # the others were not recorded
+    assert read({"method": "UNSUBSCRIBE", "params": []}, 0) is None

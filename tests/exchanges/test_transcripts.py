@@ -69,7 +69,8 @@ def test_every_exchange_has_a_transcript_of_all_that_it_does(name: str) -> None:
         for version in set(range(len(dates) + 1)) - covered:
             since = "the beginning" if version == 0 else to_timestamp(dates[version - 1], milliseconds=True)
             missing.append(f"a history section with filters in which {data_type} comes out as of {since}")
-    if not any(step.verb == "FILTER" for section in transcript.of("subscriptions") for step in section.steps):
+    asked = "ALL" if exchange.subscribes_to_all else "FILTER"
+    if not any(step.verb == asked for section in transcript.of("subscriptions") for step in section.steps):
         missing.append("a subscription with its filters")
     if not any(step.verb == "NONE" for section in transcript.of("subscriptions") for step in section.steps):
         missing.append("a frame that is no subscription")
@@ -170,7 +171,10 @@ def test_subscriptions(transcript: Transcript, section: Section) -> None:
         if is_none is not (filters is None):
             fail(transcript, step.line, f"expected {'no subscription' if is_none else 'a subscription'}\n     got {filters}")
         if filters is not None:
-            check_filters(transcript, step.line, expected, filters)
+            is_all = not filters and EXCHANGES[transcript.exchange].subscribes_to_all
+            if is_all is not any(one.verb == "ALL" for one in expected):
+                fail(transcript, step.line, f"expected {'some' if is_all else 'all'} channels\n     got {filters}")
+            check_filters(transcript, step.line, [one for one in expected if one.verb == "FILTER"], filters)
 
 
 def never(feed: Feed) -> float:

@@ -16,6 +16,7 @@ In all of them `>` goes to the exchange and `<` comes from it:
     ! KeyError                      the message before can't be normalized, with an error that says so (history alone)
     > {"op":"subscribe", …}         a frame that must be sent next, in live; in subscriptions, what the client says
     NONE                            the frame before is no subscription
+    ALL                             it asks for all channels, without a filter
 
 Only in live; the server does what it says, and fails where the next thing is another one:
 
@@ -47,7 +48,7 @@ FOLDER = Path(__file__).parent / "transcripts"
 SUFFIX = ".transcript"
 KINDS = {
     "history": ("FILTER", "<", "=", "!", "CUT"),
-    "subscriptions": (">", "FILTER", "NONE"),
+    "subscriptions": (">", "FILTER", "NONE", "ALL"),
     "live": (">", "<", "=", "CONNECT", "GET", "POST", "STATUS", "ON", "PING", "CUT", "CLOSE"),
 }
 PACKINGS = ("gzip", "deflate", "binary", "hex")

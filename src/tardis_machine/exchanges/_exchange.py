@@ -40,6 +40,8 @@ class Exchange:
     """None: it has no live data (any more)."""
     prepare: Callable[[bytes], bytes] | None = None
     """What is done to the text of recorded messages before it is parsed, such as `long_numbers_as_text`; a feed does so itself."""
+    subscribes_to_all: bool = False
+    """Whether a subscription without filters asks for all channels; elsewhere it names only what was not recorded."""
 
     @property
     def data_types(self) -> tuple[DataType, ...]:

@@ -14,11 +14,17 @@ from ._exchange import Exchange, validate
 __all__ = ["EXCHANGES", "EXCHANGE_MODULES", "Registry", "exchange_named"]
 
 EXCHANGE_MODULES: Mapping[str, str] = {
+    "aster": "aster",
+    "aster-futures": "aster",
     "binance": "binance",
     "binance-us": "binance",
     "binance-jersey": "binance",
     "binance-futures": "binance",
     "binance-delivery": "binance",
+    "binance-dex": "binance_dex",
+    "binance-european-options": "binance_european_options",
+    "bitfinex": "bitfinex",
+    "bitfinex-derivatives": "bitfinex",
     "bitget": "bitget",
     "bitget-futures": "bitget",
     "bitmex": "bitmex",
@@ -29,6 +35,8 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "coinbase-international": "coinbase_international",
     "crypto-com": "crypto_com",
     "deribit": "deribit",
+    "dydx": "dydx",
+    "dydx-v4": "dydx",
     "gate-io": "gate_io",
     "gate-io-futures": "gate_io",
     "hyperliquid": "hyperliquid",

@@ -3,18 +3,20 @@ https://developers.binance.com/docs/binance-spot-api-docs/web-socket-streams
 
 A message names its stream: `{"stream": "btcusdt@depth@100ms", "data": {...}}`. Prices and amounts are text. Books are built from a
 REST snapshot, which the recorder stores as `@depthSnapshot`, and the updates around it; their ids say which of them it holds already.
+USDT margined futures are live at two addresses: one for trades and books, one for all else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
-from ._exchange import Exchange, Version
+from ._exchange import Exchange, SubscriptionReader, Version
 from ._feed import (
     Action,
     BookStep,
@@ -33,7 +35,7 @@ from ._feed import (
 from ._joined_book import JoinedBookMapper, JoinRules, surrounds
 from ._joined_book_gate import JoinedBookGate
 from ._mapper import Json, Mapper
-from ._parsing import text_of, timestamp_from_ms, timestamp_from_us, to_number
+from ._parsing import number_if_there, text_of, timestamp_from_ms, timestamp_from_us, to_number
 from ._spelling import LOWER_CASE, Spelling
 from ._ticker import TickerMapper
 
@@ -127,15 +129,13 @@ class BinanceDerivativeTickerMapper(BinanceMapper, TickerMapper):
             if "r" in data and data["r"] != "" and data.get("T") != 0:
                 ticker.update_funding_rate(to_number(data["r"]))
                 ticker.update_funding_timestamp(timestamp_from_ms(data.get("T", UNSET)))
-            if "i" in data:
-                ticker.update_index_price(to_number(data["i"]))
+            ticker.update_index_price(number_if_there(data, "i"))
             ticker.update_mark_price(to_number(data.get("p", UNSET)))
             ticker.update_timestamp(timestamp_from_us(data.get("E", UNSET)))
         elif event == "24hrTicker":
             ticker.update_last_price(to_number(data.get("c", UNSET)))
             ticker.update_timestamp(timestamp_from_us(data.get("E", UNSET)))
-        if "openInterest" in data:
-            ticker.update_open_interest(to_number(data["openInterest"]))
+        ticker.update_open_interest(number_if_there(data, "openInterest"))
         if ticker.has_changed:
             yield ticker.to_message(local_timestamp)
 
@@ -177,29 +177,80 @@ class BinanceBookTickerMapper(BinanceMapper):
             BookTicker(
                 symbol=ticker.get("s", UNSET),
                 exchange=self.exchange,
-                ask_amount=to_number(ticker["A"]) if "A" in ticker else UNSET,
-                ask_price=to_number(ticker["a"]) if "a" in ticker else UNSET,
-                bid_price=to_number(ticker["b"]) if "b" in ticker else UNSET,
-                bid_amount=to_number(ticker["B"]) if "B" in ticker else UNSET,
+                ask_amount=number_if_there(ticker, "A"),
+                ask_price=number_if_there(ticker, "a"),
+                bid_price=number_if_there(ticker, "b"),
+                bid_amount=number_if_there(ticker, "B"),
                 timestamp=timestamp_from_us(ticker["E"]) if "E" in ticker else local_timestamp,
                 local_timestamp=local_timestamp,
             )
         ]
 
 
-def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
-    """`{"method": "SUBSCRIBE", "params": ["btcusdt@depth@100ms", "!contractInfo"]}`."""
-    if message.get("method") != "SUBSCRIBE":
-        return None
-    filters = []
-    for stream in message.get("params", ()):
-        symbol, _, channel = stream.partition("@")
-        filters.append(Filter(channel.partition("@")[0], [symbol]) if channel else Filter(symbol))
-    return filters
+def subscription_reader(channels: Collection[str]) -> SubscriptionReader:
+    """Reads `{"method": "SUBSCRIBE", "params": ["btcusdt@depth@100ms", "!contractInfo"]}`; other channels were not recorded."""
+
+    def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
+        if message.get("method") != "SUBSCRIBE":
+            return None
+        filters = []
+        for stream in message.get("params", ()):
+            symbol, _, channel = stream.partition("@")
+            filters.append(Filter(channel.partition("@")[0], [symbol]) if channel else Filter(symbol))
+        return [item for item in filters if item.channel in channels]
+
+    return read_subscription
 
 
-class _Market(NamedTuple):
-    """What differs between Binance's markets."""
+class StreamFeed(Feed):
+    """A call has an id, and `{"result": null, "id": 1}` says that it is done."""
+
+    # Streams of one connection are 1,024 at most, calls five a second.
+    max_subscriptions = 1000
+    subscribe_interval_s = 0.25
+
+    def __init__(self, exchange: str, filters: Sequence[Filter], credentials: Credentials | None = None) -> None:
+        super().__init__(exchange, filters, credentials)
+        # Streams asked for, by the id of the call, until it is answered.
+        self._asked: dict[int, Sequence[str]] = {}
+
+    @abstractmethod
+    def streams(self) -> list[str]:
+        """What the filters ask for, by the names of streams."""
+
+    def subscribe(self, now_us: int) -> list[Action]:
+        self._asked = dict(enumerate(in_batches(list(dict.fromkeys(self.streams())), 100), start=1))
+        return [to_frame({"method": "SUBSCRIBE", "params": some, "id": number}) for number, some in self._asked.items()]
+
+    def classify(self, message: Json) -> Heard:
+        if "stream" in message:
+            return FrameKind.DATA
+        return FrameKind.ERROR if "error" in message or "code" in message else FrameKind.ANSWER
+
+    def error(self, message: Json) -> FeedError:
+        error = message.get("error", message)
+        details = f"{error.get('code', '')} {error.get('msg', '')}".strip()
+        return FeedError("rate_limit" if error.get("code") == -1003 else kind_of_error(details), details)
+
+
+class TwoPathFeed(StreamFeed):
+    """Streams have one of two addresses, by their channel: those of trades and books the one, all others the other."""
+
+    public_channels: ClassVar[Collection[str]]
+
+    @classmethod
+    def split(cls, exchange: str, filters: Sequence[Filter]) -> list[Sequence[Filter]]:
+        public = [item for item in filters if item.channel in cls.public_channels]
+        market = [item for item in filters if item.channel not in cls.public_channels]
+        return [some for some in (public, market) if some]
+
+    def handshake(self, access: bytes | None, now_us: int) -> Handshake:
+        is_public = self.filters[0].channel in self.public_channels
+        return Handshake("/public/stream" if is_public else "/market/stream")
+
+
+class Market(NamedTuple):
+    """What differs between markets."""
 
     path: str
     rest_path: str
@@ -209,68 +260,52 @@ class _Market(NamedTuple):
     """Of its books."""
     intervals: Mapping[str, str]
     """What follows the name of a channel."""
+    open_interest_every_s: float = 3.0
 
 
 _SPOT_INTERVALS = {"depth": "@100ms"}
-_FUTURES_INTERVALS = {"depth": "@0ms", "markPrice": "@1s", "indexPrice": "@1s"}
-_MARKETS = {
-    "binance": _Market("/stream?timeUnit=MICROSECOND", "/api/v3", 6000, BinanceBookChangeMapper.rules, _SPOT_INTERVALS),
-    "binance-us": _Market("/stream", "/api/v3", 1200, BinanceBookChangeMapper.rules, _SPOT_INTERVALS),
-    "binance-futures": _Market("/stream", "/fapi/v1", 2400, BinanceFuturesBookChangeMapper.rules, _FUTURES_INTERVALS),
-    "binance-delivery": _Market("/stream", "/dapi/v1", 2400, BinanceFuturesBookChangeMapper.rules, _FUTURES_INTERVALS),
-}
+FUTURES_INTERVALS = {"depth": "@0ms", "markPrice": "@1s", "indexPrice": "@1s"}
 # Fetched, not sent.
 _SNAPSHOT, _OPEN_INTEREST = "depthSnapshot", "openInterest"
-_OPEN_INTEREST_EVERY_S = 3.0
 
 
-class BinanceFeed(Feed):
-    """A call has an id, and `{"result": null, "id": 1}` says that it is done. Then the book's snapshot can be fetched: from
-    there on no update is missed."""
+class BinanceFeed(StreamFeed):
+    """As soon as a stream of a book is answered for, the snapshot can be fetched: from there on no update is missed."""
 
-    # Streams of one connection are 1,024 at most, calls five a second.
-    max_subscriptions = 1000
-    subscribe_interval_s = 0.25
+    markets: ClassVar[Mapping[str, Market]] = {
+        "binance": Market("/stream?timeUnit=MICROSECOND", "/api/v3", 6000, BinanceBookChangeMapper.rules, _SPOT_INTERVALS),
+        "binance-us": Market("/stream", "/api/v3", 1200, BinanceBookChangeMapper.rules, _SPOT_INTERVALS),
+        "binance-futures": Market("", "/fapi/v1", 2400, BinanceFuturesBookChangeMapper.rules, FUTURES_INTERVALS),
+        "binance-delivery": Market("/stream", "/dapi/v1", 2400, BinanceFuturesBookChangeMapper.rules, FUTURES_INTERVALS),
+    }
 
     def __init__(self, exchange: str, filters: Sequence[Filter], credentials: Credentials | None = None) -> None:
         super().__init__(exchange, filters, credentials)
-        self._market = _MARKETS[exchange]
+        self._market = self.markets[exchange]
         self.books: JoinedBookGate = JoinedBookGate(self._market.rules)
-        # Streams asked for, by the id of the call, until it is answered.
-        self._asked: dict[int, Sequence[str]] = {}
 
     def handshake(self, access: bytes | None, now_us: int) -> Handshake:
         return Handshake(self._market.path)
 
-    def subscribe(self, now_us: int) -> list[Action]:
-        streams = [
+    def streams(self) -> list[str]:
+        return [
             f"{symbol}@{item.channel}{self._market.intervals.get(item.channel, '')}"
             for item in self.filters
             for symbol in self.symbols(item)
             if item.channel not in (_SNAPSHOT, _OPEN_INTEREST)
         ]
-        self._asked = dict(enumerate(in_batches(streams, 100), start=1))
+
+    def subscribe(self, now_us: int) -> list[Action]:
         polled = [symbol for item in self.filters if item.channel == _OPEN_INTEREST for symbol in self.symbols(item)]
-        return [
-            *map(self._open_interest, polled),
-            *(to_frame({"method": "SUBSCRIBE", "params": some, "id": number}) for number, some in self._asked.items()),
-        ]
+        return [*map(self._open_interest, polled), *super().subscribe(now_us)]
 
     def classify(self, message: Json) -> Heard:
-        stream = message.get("stream")
-        if stream is None:
-            return FrameKind.ERROR if "error" in message or "code" in message else FrameKind.ANSWER
-        if "@depth" not in stream:
-            return FrameKind.DATA
+        if "@depth" not in message.get("stream", ""):
+            return super().classify(message)
         update = message["data"]
         first = update["U"]
         # Futures name the update before; others count without a gap.
-        return BookStep(stream.partition("@")[0], False, update["u"], update.get("pu", first - 1), first)
-
-    def error(self, message: Json) -> FeedError:
-        error = message.get("error", message)
-        details = f"{error.get('code', '')} {error.get('msg', '')}".strip()
-        return FeedError("rate_limit" if error.get("code") == -1003 else kind_of_error(details), details)
+        return BookStep(message["stream"].partition("@")[0], False, update["u"], update.get("pu", first - 1), first)
 
     def reply(self, message: Json, now_us: int) -> list[Fetch]:
         streams = (stream.partition("@") for stream in self._asked.pop(message.get("id"), ()))
@@ -278,7 +313,7 @@ class BinanceFeed(Feed):
 
     def _snapshot(self, symbol: str) -> Fetch:
         def to_messages(body: bytes) -> list[bytes] | None:
-            return [_generated(stream, body)] if self.books.fits(symbol, orjson.loads(body)["lastUpdateId"]) else None
+            return [generated(stream, body)] if self.books.fits(symbol, orjson.loads(body)["lastUpdateId"]) else None
 
         stream = f"{symbol}@{_SNAPSHOT}"
         return Fetch(stream, f"{self._market.rest_path}/depth?symbol={symbol.upper()}&limit=1000", to_messages)
@@ -286,14 +321,18 @@ class BinanceFeed(Feed):
     def _open_interest(self, symbol: str) -> Fetch:
         stream = f"{symbol}@{_OPEN_INTEREST}"
         path = f"{self._market.rest_path}/{_OPEN_INTEREST}?symbol={symbol.upper()}"
-        return Fetch(stream, path, lambda body: [_generated(stream, body)], _OPEN_INTEREST_EVERY_S)
+        return Fetch(stream, path, lambda body: [generated(stream, body)], self._market.open_interest_every_s)
 
     def pause_after_s(self, headers: Mapping[str, str]) -> float:
         used = headers.get("x-mbx-used-weight-1m", "")
         return 10.0 if used.isdecimal() and int(used) > self._market.weight_limit * 0.8 else 0.0
 
 
-def _generated(stream: str, body: bytes) -> bytes:
+class BinanceFuturesFeed(TwoPathFeed, BinanceFeed):
+    public_channels = ("trade", "depth", _SNAPSHOT, "bookTicker")
+
+
+def generated(stream: str, body: bytes) -> bytes:
     """What was fetched, as the recorder has it."""
     return b'{"stream":"%b","generated":true,"data":%b}' % (stream.encode(), body)
 
@@ -363,7 +402,7 @@ EXCHANGES = (
         _DOCS,
         _SPOT_CHANNELS,
         _SPOT,
-        read_subscription,
+        subscription_reader(_SPOT_CHANNELS),
         live=LiveApi(BinanceFeed, "wss://stream.binance.com:9443", "https://api.binance.com"),
     ),
     Exchange(
@@ -371,24 +410,24 @@ EXCHANGES = (
         _DOCS,
         _SPOT_CHANNELS,
         _SPOT,
-        read_subscription,
+        subscription_reader(_SPOT_CHANNELS),
         live=LiveApi(BinanceFeed, "wss://stream.binance.us:9443", "https://api.binance.us"),
     ),
-    Exchange("binance-jersey", _DOCS, _SPOT_CHANNELS, _TRADES_AND_BOOK, read_subscription),
+    Exchange("binance-jersey", _DOCS, _SPOT_CHANNELS, _TRADES_AND_BOOK, subscription_reader(_SPOT_CHANNELS)),
     Exchange(
         "binance-futures",
         _DOCS_FUTURES,
         _FUTURES_CHANNELS,
         _FUTURES,
-        read_subscription,
-        live=LiveApi(BinanceFeed, "wss://fstream.binance.com", "https://fapi.binance.com"),
+        subscription_reader(_FUTURES_CHANNELS),
+        live=LiveApi(BinanceFuturesFeed, "wss://fstream.binance.com", "https://fapi.binance.com"),
     ),
     Exchange(
         "binance-delivery",
         _DOCS_DELIVERY,
         _DELIVERY_CHANNELS,
         _DELIVERY,
-        read_subscription,
+        subscription_reader(_DELIVERY_CHANNELS),
         live=LiveApi(BinanceFeed, "wss://dstream.binance.com", "https://dapi.binance.com"),
     ),
 )

@@ -33,6 +33,7 @@ from ._mapper import Json, Mapper
 from ._parsing import (
     levels,
     nonzero_number,
+    number_if_there,
     text_of,
     timestamp_from_expiration,
     timestamp_from_ms,
@@ -398,10 +399,10 @@ class BybitSpotBookTickerMapper(BybitSpotMapper):
             BookTicker(
                 symbol=message["params"].get("symbol", UNSET),
                 exchange=self.exchange,
-                ask_amount=to_number(data["askQty"]) if "askQty" in data else UNSET,
-                ask_price=to_number(data["askPrice"]) if "askPrice" in data else UNSET,
-                bid_price=to_number(data["bidPrice"]) if "bidPrice" in data else UNSET,
-                bid_amount=to_number(data["bidQty"]) if "bidQty" in data else UNSET,
+                ask_amount=number_if_there(data, "askQty"),
+                ask_price=number_if_there(data, "askPrice"),
+                bid_price=number_if_there(data, "bidPrice"),
+                bid_amount=number_if_there(data, "bidQty"),
                 timestamp=timestamp_from_ms(data.get("time", UNSET)),
                 local_timestamp=local_timestamp,
             )

@@ -246,7 +246,7 @@ class Member:
             raise OptionsError(f"{self._exchange.name}: no subscription was received within {SESSION_START_DELAY_S:g} seconds")
         request = self._request
         # No filter would mean everything: who subscribed only to what was not recorded gets an empty replay.
-        to_us = request.to_us if self._filters else request.from_us
+        to_us = request.to_us if self._filters or self._exchange.subscribes_to_all else request.from_us
         return RawRequest(exchange=request.exchange, from_us=request.from_us, to_us=to_us, filters=self._filters)
 
 

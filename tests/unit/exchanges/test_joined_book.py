@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from tardis_machine.exchanges._joined_book import MAX_WAITING, JoinedBookMapper, JoinRules, links, surrounds
+from tardis_machine.exchanges._joined_book import MAX_WAITING, JoinedBookMapper
 from tardis_machine.exchanges._mapper import Json
+from tardis_machine.exchanges.aster import AsterBookChangeMapper, AsterFuturesBookChangeMapper
 from tardis_machine.exchanges.binance import BinanceBookChangeMapper, BinanceFuturesBookChangeMapper
+from tardis_machine.exchanges.gate_io import GateIoJoinedBookChangeMapper
 from tardis_machine.exchanges.kucoin import KucoinBookChangeMapper, KucoinFuturesBookChangeMapper
 from tardis_machine.exchanges.mexc.futures import MexcFuturesBookChangeMapper
 from tardis_machine.exchanges.mexc.spot import MexcBookChangeMapper
@@ -22,13 +24,13 @@ SNAPSHOT_TIME, UPDATE_TIME = "2024-01-01T00:00:01.000Z", "2024-01-01T00:00:02.00
 RULES = {
     "binance": BinanceBookChangeMapper.rules,
     "binance-futures": BinanceFuturesBookChangeMapper.rules,
-    "gate-io": JoinRules(keeps_zero=True, empty_numbers=(-1,), ignores_gaps=True),
+    "gate-io": GateIoJoinedBookChangeMapper.rules,
     "kucoin": KucoinBookChangeMapper.rules,
     "kucoin-futures": KucoinFuturesBookChangeMapper.rules,
     "mexc": MexcBookChangeMapper.rules,
     "mexc-futures": MexcFuturesBookChangeMapper.rules,
-    "aster": JoinRules(overlaps=links, is_chain=True, empty_numbers=(-1,)),
-    "aster-futures": JoinRules(overlaps=surrounds, holds_own_number=False, is_chain=True, empty_numbers=(-1,)),
+    "aster": AsterBookChangeMapper.rules,
+    "aster-futures": AsterFuturesBookChangeMapper.rules,
 }
 BY_NUMBER = ["kucoin-futures", "mexc", "mexc-futures"]
 KEEP_ZERO = ["gate-io", "kucoin"]

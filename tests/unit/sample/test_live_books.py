@@ -26,11 +26,12 @@ def _binance(symbol: str) -> Any:
     return {"method": "SUBSCRIBE", "params": [f"{symbol.lower()}@depth@100ms"], "id": 1}
 
 
+_PATHS = {"binance-futures": "/public/stream"}
 # Exchange, path, channel of the true book, symbol, requests.
 BOOKS: list[tuple[str, str, str, str, list[Any]]] = [
     ("bitmex", "/realtime", "orderBookL2", "XBTUSD", [{"op": "subscribe", "args": ["orderBookL2:XBTUSD", "trade:XBTUSD"]}]),
     *(
-        (exchange, "/stream", "depth", symbol, [_binance(symbol)])
+        (exchange, _PATHS.get(exchange, "/stream"), "depth", symbol, [_binance(symbol)])
         for exchange, symbol in (
             ("binance", "BTCUSDT"),
             ("binance-us", "ETHUSD"),
@@ -212,9 +213,9 @@ async def test_no_change_of_a_book_is_sent_by_halves() -> None:
 
 
 async def test_many_snapshots_over_rest_all_join_the_updates() -> None:
-    for exchange in ("binance", "binance-futures"):
+    for exchange, path in (("binance", "/stream"), ("binance-futures", "/public/stream")):
         simulated = SimulatedExchanges(exchanges=[exchange], speed=None, start_us=START_US)
-        async with simulated, connected(simulated, exchange, "/stream?streams=btcusdt@depth@100ms") as client:
+        async with simulated, connected(simulated, exchange, f"{path}?streams=btcusdt@depth@100ms") as client:
             messages: list[Any] = []
             readers = []
             for step in range(12):

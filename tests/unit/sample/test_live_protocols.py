@@ -51,19 +51,27 @@ async def test_bitmex_welcomes_confirms_and_starts_tables_with_a_partial() -> No
 async def test_binance_answers_by_id_and_names_streams_as_they_were_asked_for() -> None:
     simulated = stepped("binance", "binance-futures")
     async with simulated:
-        async with connected(simulated, "binance-futures", "/stream?streams=btcusdt@markPrice") as client:
-            streams = ["btcusdt@depth@0ms", "btcusdt@nothing", "NOTHING@trade"]
+        async with connected(simulated, "binance-futures", "/market/stream?streams=btcusdt@markPrice") as client:
+            # The book is at the other address.
+            streams = ["btcusdt@ticker", "btcusdt@depth@0ms", "btcusdt@nothing", "NOTHING@ticker"]
             assert await client.ask({"method": "SUBSCRIBE", "params": streams, "id": 7}) == {"result": None, "id": 7}
             await simulated.advance(1_500)
             messages = await client.read_all()
-            assert {message["stream"] for message in messages} == {"btcusdt@depth@0ms", "btcusdt@markPrice"}
+            assert {message["stream"] for message in messages} == {"btcusdt@ticker", "btcusdt@markPrice"}
             listed = await client.ask({"method": "LIST_SUBSCRIPTIONS", "id": 8})
             assert listed == {"result": ["btcusdt@markPrice", *streams], "id": 8}
-            await client.ask({"method": "UNSUBSCRIBE", "params": ["btcusdt@depth@0ms"], "id": "x"})
+            await client.ask({"method": "UNSUBSCRIBE", "params": ["btcusdt@ticker"], "id": "x"})
             await simulated.advance(1_500)
             assert {message["stream"] for message in await client.read_all()} == {"btcusdt@markPrice"}
             assert (await client.ask({"method": "NOTHING", "id": 9}))["error"]["code"] == 2
             assert (await client.ask("{"))["error"]["code"] == 3
+        async with connected(simulated, "binance-futures", "/public/stream?streams=btcusdt@depth@0ms/btcusdt@ticker") as client:
+            await simulated.advance(1_500)
+            assert {message["stream"] for message in await client.read_all()} == {"btcusdt@depth@0ms"}
+        for exchange, path in (("binance-futures", "/stream"), ("binance", "/public/stream")):
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="404"):
+                async with connected(simulated, exchange, path):
+                    pass
         async with connected(simulated, "binance", "/ws/btcusdt@trade?timeUnit=MICROSECOND") as client:
             await simulated.advance(1_000)
             trade = (await client.read_all())[0]

@@ -1,7 +1,8 @@
 """Binance: streams `btcusdt@depth@100ms` in the URL or by SUBSCRIBE, books that start with a snapshot over REST.
 https://developers.binance.com/docs/binance-spot-api-docs/web-socket-streams
 
-A stream that there is none of is subscribed to without a complaint, as there, and stays silent.
+A stream that there is none of is subscribed to without a complaint, as there, and stays silent. So does one of binance-futures that is
+at its other address: trades and books are at /public, all else is at /market.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _ERRORS: dict[ErrorKind, tuple[int, str]] = {
     "auth": (-2014, "API-key format invalid."),
     "server": (-1001, "Internal error; unable to process your request. Please try again."),
 }
-_PATH = re.compile(r"(/public|/market)?/(stream|ws)(/.*)?")
+_PATH = re.compile(r"/(stream|ws)(/.*)?")
+_PUBLIC_CHANNELS = ("trade", "depth", "bookTicker")
 _SENT_AS = {"depth": "depth@100ms", "markPrice": "markPrice@1s", "indexPrice": "indexPrice@1s"}
 # What clients ask for, by the channel they get. A book has one pace, whatever was asked for.
 _CHANNELS = {
@@ -90,10 +92,15 @@ class BinanceDialogue(Dialogue):
             return [Ping(str(self.venue.now_us // 1_000).encode())]
         return []
 
+    def _is_here(self, channel: str) -> bool:
+        return True
+
     def _subscribe(self, stream: str) -> None:
         symbol, _, name = stream.partition("@")
         channel = _CHANNELS.get(name, "")
         topics = [Topic(channel, symbol)] if channel == "indexPrice" else self.venue.topics(channel, symbol)
+        if not self._is_here(channel):
+            topics = []
         self.subscriptions.subscribe(stream, topics, render=self._render(f"{symbol}@{_SENT_AS.get(channel, channel)}", stream))
 
     def _render(self, sent: str, stream: str) -> Render | None:
@@ -105,6 +112,17 @@ class BinanceDialogue(Dialogue):
         if self._derivatives:
             return to_json({"id": identity, "error": {"code": code, "msg": message}})
         return to_json({"error": {"code": code, "msg": message}, "id": identity})
+
+
+class BinanceFuturesDialogue(BinanceDialogue):
+    """Two addresses, each with channels of its own."""
+
+    @staticmethod
+    def serves(path: str) -> bool:
+        return path.startswith(("/public/", "/market/")) and _PATH.fullmatch(path[len("/public") :]) is not None
+
+    def _is_here(self, channel: str) -> bool:
+        return (channel in _PUBLIC_CHANNELS) == self.path.startswith("/public")
 
 
 def _rendered(sent: bytes, asked: bytes, microseconds: bool, message: bytes) -> bytes:
@@ -196,6 +214,6 @@ def _weight(name: str, query: Mapping[str, str]) -> int:
 
 _TIMES = re.compile(rb'"(?:E|T|C|time|serverTime)":([0-9]{13,16})')
 FAMILIES = tuple(
-    Family(BinanceVenue(name), BinanceDialogue, _TIMES, BinanceRest)
+    Family(BinanceVenue(name), BinanceFuturesDialogue if name == "binance-futures" else BinanceDialogue, _TIMES, BinanceRest)
     for name in ("binance", "binance-us", "binance-jersey", "binance-futures", "binance-delivery")
 )
