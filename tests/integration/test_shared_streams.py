@@ -15,13 +15,16 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from tardis_machine import TardisMachine, to_json
 from tardis_machine.bronze.decoding import to_message
 from tardis_machine.realtime.backoff import Timings
 from tardis_machine.sample.live import Reset, SimulatedExchanges
 from tests.integration.machine import Client
+from tests.integration.scripted_exchange import scripted_exchange
 from tests.integration.test_publishing import published
+from tests.integration.test_stream_server import asked, live_machine, receive, trade
 
 ROUTE = "/ws-stream-normalized"
 TIMINGS = Timings(first_s=0.02, most_s=0.1, close_timeout_s=0.1, refetch_s=0.05, linger_s=1.0)
@@ -344,3 +347,40 @@ async def test_requests_in_one_are_shared_each_by_itself(tmp_path: Path) -> None
     events = published(tmp_path / "events")
     assert len(session_ends(events)) == 2
     assert set(trades_of(events).values()) == {1}
+
+
+async def test_while_one_stream_is_cut_off_another_publishes_what_both_ask_for(tmp_path: Path) -> None:
+    bus = {"file": {"dir": tmp_path / "events"}, "spool_dir": tmp_path / "spool"}
+    async with scripted_exchange() as exchange, live_machine(exchange, tmp_path, **bus) as client:
+        url = client.ws_url(ROUTE)
+        first = await client.http.ws_connect(url, params=asked(withDisconnectMessages=True))
+        cut_off = await exchange.client()
+        await cut_off.send(trade(1))
+        await receive(first, 1)
+        second = await client.http.ws_connect(url, params=asked(symbols=["XBTUSD", "ETHUSD"], withDisconnectMessages=True))
+        other = await exchange.client()
+        await other.send(trade(1), trade(2, "ETHUSD"))
+        await receive(second, 2)
+        # What it loses of its own is told; the first one goes on with XBTUSD.
+        await other.close()
+        assert (await receive(second, 1))[0]["symbols"] == ["XBTUSD", "ETHUSD"]
+        other = await exchange.client()
+        await other.send(trade(3))
+        await receive(second, 1)
+        exchange.refusals = [web.Response(status=503) for _ in range(1_000)]
+        cut_off.cut()
+        assert (await receive(first, 1))[0]["type"] == "disconnect"
+        for number in range(4, 24):
+            await other.send(trade(number))
+            await receive(second, 1)
+            await asyncio.sleep(0.02)
+        await first.close()
+        await second.close()
+    events = published(tmp_path / "events")
+    counts = trades_of(events)
+    assert (counts["1"], counts["2"], counts["3"], counts["23"]) == (1, 1, 0, 1)
+    # From the hand-over on, nothing is missing.
+    handed_over = min(int(trade_id) for trade_id in counts if int(trade_id) > 3)
+    assert sorted(map(int, counts)) == [1, 2, *range(handed_over, 24)]
+    lost = [sorted(event.disconnect.symbols) for event in events if event.HasField("disconnect")]
+    assert sorted(lost) == [["ETHUSD"], ["XBTUSD"]]
