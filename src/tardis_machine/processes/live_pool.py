@@ -123,6 +123,7 @@ class LivePool:
             return LiveSpec(request, make_publish(), self._urls, self._timings, folder)
 
         stream = self._streams[key] = SharedStream(
+            request.exchange,
             make_spec,
             self._make_executor,
             self._publish,

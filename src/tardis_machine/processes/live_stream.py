@@ -107,6 +107,7 @@ class SharedStream:
 
     def __init__(
         self,
+        exchange: str,
         make_spec: Callable[[], LiveSpec],
         make_executor: Callable[[], Executor],
         publish: Publish,
@@ -115,6 +116,7 @@ class SharedStream:
         changed: Callable[[], None],
         ended: Callable[[], None],
     ) -> None:
+        self._exchange = exchange
         self._make_spec = make_spec
         self._make_executor = make_executor
         self._publish = publish
@@ -250,7 +252,7 @@ class SharedStream:
                     raise
                 if time.monotonic() - began_s > _LONGEST_PAUSE_S:
                     pause_s = _FIRST_PAUSE_S
-                log.error("a stream failed and is started again", error=str(error), pause_s=pause_s)
+                log.error("a stream failed and is started again", exchange=self._exchange, error=str(error), pause_s=pause_s)
                 self._tell_lost(str(error))
             try:
                 async with asyncio.timeout(pause_s):
