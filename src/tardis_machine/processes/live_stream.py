@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from ..errors import WorkerError
+from ..errors import TardisMachineError, WorkerError
 from ..messages import UNSET, Disconnect
 from ..pipeline.frames import MESSAGES_TO_BYTES
 from ..pipeline.topics import LiveTopic, topics_of
@@ -226,6 +226,8 @@ class SharedStream:
         try:
             await self._keep_running()
         except Exception as error:
+            if not isinstance(error, TardisMachineError):
+                log.exception("a live request met an internal error", cause=error)
             last = to_failed(error)
         finally:
             self._stopping.set()
