@@ -7,9 +7,10 @@ publisher is closed with it, complete or not, with the reason.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
@@ -21,7 +22,7 @@ from .history.client import HistoryClient
 from .pipeline.compression import Compression
 from .pipeline.frames import Form
 from .pipeline.request import NormalizedRequest, RawRequest, StreamRequest
-from .processes.jobs.contract import Chunk, Events, LiveSpec, PublishSpec, ReplaySpec
+from .processes.jobs.contract import Chunk, Events, PublishSpec, ReplaySpec
 from .processes.live_pool import LivePool
 from .processes.replay_pool import ReplayPool
 from .realtime.backoff import Timings
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "LiveMachine", "Machine", "start_publisher"]
 
 SOURCE = f"tardis-machine/{__version__}"
+Transport = Literal["http", "ws", "cli"]
 
 
 @dataclass(kw_only=True)
@@ -47,12 +49,8 @@ class LiveMachine:
     publisher: Publisher | None
     """None while no bus is on."""
     book_changes: str
-    exchange_urls: Mapping[str, str]
-    timings: Timings
 
-    def publishing(
-        self, route: str, transport: Literal["http", "ws", "cli"], request_id: str, origin: Origin = "replay"
-    ) -> PublishSpec | None:
+    def publishing(self, route: str, transport: Transport, request_id: str, origin: Origin = "replay") -> PublishSpec | None:
         """How the events of a new session are to be encoded; None while no bus is on."""
         if self.publisher is None:
             return None
@@ -72,51 +70,22 @@ class LiveMachine:
         requests: Sequence[StreamRequest],
         *,
         form: Form,
-        publish: PublishSpec | None = None,
-        stop: asyncio.Event | None = None,
+        transport: Transport,
+        request_id: str,
         record_dir: Path | None = None,
+        holds_up: bool = False,
     ) -> AsyncGenerator[Chunk, None]:
-        """The finished bytes of live requests, until `stop` is set; their events go to the publisher on the way.
+        """The finished bytes of live requests, until nobody wants more or the machine stops. See LivePool.listen.
 
-        Live data has no end of its own: a session that its client ends is complete.
+        What is heard is published once, however many ask for it; its session is that of the stream.
         """
-        folder = None if record_dir is None else str(record_dir)
-        outputs = self.live.run(LiveSpec(requests, form, publish, self.exchange_urls, self.timings, folder), stop)
-        chunks = self._pass_on(route, outputs, publish, None)
+        sent = MESSAGES_SENT.labels(route)
+        make_publish = partial(self.publishing, route, transport, request_id, "realtime")
+        chunks = self.live.listen(requests, form, make_publish, record_dir=record_dir, holds_up=holds_up)
         async with aclosing(chunks):
             async for chunk in chunks:
+                sent.inc(chunk.messages)
                 yield chunk
-
-    async def _pass_on(
-        self, route: str, outputs: AsyncGenerator[Chunk | Events, None], publish: PublishSpec | None, cut: str | None
-    ) -> AsyncGenerator[Chunk, None]:
-        """Chunks to who asked, events to the publisher. `cut` is why a session is not complete when nobody takes the rest."""
-        sent = MESSAGES_SENT.labels(route)
-        publisher = self.publisher
-        if publisher is None or publish is None:
-            async with aclosing(outputs):
-                async for output in outputs:
-                    assert isinstance(output, Chunk)
-                    sent.inc(output.messages)
-                    yield output
-            return
-        complete, reason = cut is None, cut or ""
-        await publisher.session_start(publish.session_id, source=publish.source, origin=publish.origin, meta=publish.meta)
-        try:
-            async with aclosing(outputs):
-                async for output in outputs:
-                    if isinstance(output, Chunk):
-                        sent.inc(output.messages)
-                        yield output
-                    else:
-                        await publisher.publish(output.events)
-            complete, reason = True, ""
-        except Exception as error:
-            complete = False
-            reason = str(error) if isinstance(error, TardisMachineError) else "an internal error"
-            raise
-        finally:
-            publisher.session_end(publish.session_id, complete=complete, reason=reason)
 
 
 @dataclass(kw_only=True)
@@ -138,10 +107,33 @@ class Machine(LiveMachine):
     ) -> AsyncGenerator[Chunk, None]:
         """The finished bytes of a request; its events go to the publisher on the way. `cut` is why nobody takes the rest."""
         outputs = self.workers.run(self.client, ReplaySpec(requests, form, compression, publish))
-        chunks = self._pass_on(route, outputs, publish, cut)
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                yield chunk
+        sent = MESSAGES_SENT.labels(route)
+        async with aclosing(outputs), _session(self.publisher, publish, cut) as publisher:
+            async for output in outputs:
+                if isinstance(output, Chunk):
+                    sent.inc(output.messages)
+                    yield output
+                else:
+                    assert publisher is not None
+                    await publisher.publish(output.events)
+
+
+@asynccontextmanager
+async def _session(publisher: Publisher | None, publish: PublishSpec | None, cut: str) -> AsyncGenerator[Publisher | None, None]:
+    """A session from its start to its end; `cut` is why it is not complete where nobody waits for the rest."""
+    if publisher is None or publish is None:
+        yield None
+        return
+    complete, reason = False, cut
+    await publisher.session_start(publish.session_id, source=publish.source, origin=publish.origin, meta=publish.meta)
+    try:
+        yield publisher
+        complete, reason = True, ""
+    except Exception as error:
+        reason = str(error) if isinstance(error, TardisMachineError) else "an internal error"
+        raise
+    finally:
+        publisher.session_end(publish.session_id, complete=complete, reason=reason)
 
 
 class Engine:
@@ -160,7 +152,6 @@ class Engine:
     async def start(self, *, publishing: bool = True) -> Machine:
         """Starts all of it, the buses only for `publishing`; what had started is stopped where something can't."""
         settings = self._settings
-        exchange_urls = self._exchange_urls()
         try:
             if settings.clear_cache:
                 await asyncio.to_thread(clear_cache, settings.cache_dir)
@@ -181,13 +172,10 @@ class Engine:
             live=live,
             publisher=self.publisher,
             book_changes=settings.book_changes,
-            exchange_urls=exchange_urls,
-            timings=self._timings,
         )
 
     async def start_live(self) -> LiveMachine:
         """Starts what live data alone takes."""
-        exchange_urls = self._exchange_urls()
         live = self._open_live()
         if self._settings.buses:
             self.publisher = await start_publisher(self._settings)
@@ -195,17 +183,25 @@ class Engine:
             live=live,
             publisher=self.publisher,
             book_changes=self._settings.book_changes,
-            exchange_urls=exchange_urls,
-            timings=self._timings,
         )
 
-    def _exchange_urls(self) -> dict[str, str]:
-        return check_urls(self._settings.get("exchange_urls") or {})
-
     def _open_live(self, *, in_process: bool = False, most: int | None = None) -> LivePool:
-        self._live = live = LivePool(in_process=in_process, most=most)
-        self._stack.push_async_callback(live.stop)
+        self._live = live = LivePool(
+            publish=self._publish_live,
+            urls=check_urls(self._settings.get("exchange_urls") or {}),
+            timings=self._timings,
+            in_process=in_process,
+            most=most,
+        )
+        self._stack.push_async_callback(live.stop, self._settings.shutdown_timeout)
         return live
+
+    async def _publish_live(self, publish: PublishSpec, events: AsyncIterable[Events]) -> None:
+        """See Publish."""
+        async with _session(self.publisher, publish, "the machine stopped before all of it was published") as publisher:
+            assert publisher is not None
+            async for output in events:
+                await publisher.publish(output.events)
 
     async def stop(self, drain_s: float | None = None) -> list[Receipt]:
         """Ends replays first, then drains: nothing new may come while the buses are emptied. None: as long as settings allow."""
@@ -220,7 +216,7 @@ class Engine:
 
     @property
     def live_pids(self) -> list[int]:
-        """The processes of live requests."""
+        """The processes of live streams."""
         return [] if self._live is None else self._live.pids
 
 

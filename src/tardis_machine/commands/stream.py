@@ -1,6 +1,6 @@
 """`tardis-machine stream`: keeps live data flowing to the buses, or to standard output if none is on, until it is told to stop.
 
-Invariant: a request that fails is started again. Everything received before SIGTERM is published and drained; exit code 0 means
+Invariant: everything received before SIGTERM is published and drained; exit code 0 means
 that all of it was confirmed.
 """
 
@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from ..engine import Engine, LiveMachine
-from ..errors import UndeliveredError, WorkerError
+from ..errors import UndeliveredError
 from ..pipeline.request import StreamRequest
 from ..settings import Settings
 from ..telemetry import get_logger
@@ -32,8 +30,6 @@ log = get_logger("stream")
 
 ROUTE = "stream"
 SUMMARY_INTERVAL_S = 30.0
-# The pause before a failed request is started again; it doubles each time, unless the request ran for a while.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 
 
 def run(settings: Settings) -> int:
@@ -44,11 +40,10 @@ def run(settings: Settings) -> int:
 async def _run(settings: Settings, requests: Sequence[StreamRequest]) -> int:
     output = None if settings.buses else LineOutput(STDOUT)
     engine, interruption = Engine(settings), Interruption()
-    stop = asyncio.Event()
     machine = await engine.start_live()
     if output is not None:
         await output.open()
-    streams = [_SupervisedStream(machine, request, output, settings.record_dir, stop) for request in requests]
+    streams = [_CountedStream(machine, request, output, settings.record_dir) for request in requests]
     work = asyncio.create_task(_run_all(streams))
     summing = asyncio.create_task(_log_summaries(streams))
     interrupted = asyncio.create_task(interruption.requested.wait())
@@ -56,9 +51,9 @@ async def _run(settings: Settings, requests: Sequence[StreamRequest]) -> int:
     await asyncio.wait([work, interrupted], return_when=asyncio.FIRST_COMPLETED)
     summing.cancel()
     interrupted.cancel()
-    stop.set()
     if not work.done():
         log.info("stopping", shutdown_timeout_s=settings.shutdown_timeout)
+        await machine.live.stop(settings.shutdown_timeout)
         await asyncio.wait([work], timeout=settings.shutdown_timeout)
         work.cancel()
     failure = (await asyncio.gather(work, return_exceptions=True))[0]
@@ -77,54 +72,31 @@ async def _run(settings: Settings, requests: Sequence[StreamRequest]) -> int:
     return INTERRUPTED if interruption.signal == signal.SIGINT and output is not None else 0
 
 
-async def _run_all(streams: Sequence[_SupervisedStream]) -> None:
+async def _run_all(streams: Sequence[_CountedStream]) -> None:
     await asyncio.gather(*(stream.run() for stream in streams))
 
 
-class _SupervisedStream:
-    """One live request, started again whenever it fails."""
+class _CountedStream:
+    """One live request, and how much came of it."""
 
-    def __init__(
-        self,
-        machine: LiveMachine,
-        request: StreamRequest,
-        output: LineOutput | None,
-        record_dir: Path | None,
-        stop: asyncio.Event,
-    ) -> None:
+    def __init__(self, machine: LiveMachine, request: StreamRequest, output: LineOutput | None, record_dir: Path | None) -> None:
         self.request = request
         self.messages = 0
-        self.restarts = 0
         self._machine = machine
         self._output = output
         self._record_dir = record_dir
-        self._stop = stop
 
     async def run(self) -> None:
-        """Returns when it is told to stop."""
-        pause_s = _FIRST_PAUSE_S
-        while not self._stop.is_set():
-            began_s = time.monotonic()
-            try:
-                await self._run_once()
-                return
-            except WorkerError as error:
-                if time.monotonic() - began_s > _LONGEST_PAUSE_S:
-                    pause_s = _FIRST_PAUSE_S
-                self.restarts += 1
-                log.error(
-                    "a stream failed and is started again", exchange=self.request.exchange, error=str(error), pause_s=pause_s
-                )
-            try:
-                await asyncio.wait_for(self._stop.wait(), pause_s)
-            except TimeoutError:
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-
-    async def _run_once(self) -> None:
-        machine = self._machine
-        publish = machine.publishing(ROUTE, "cli", uuid4().hex, "realtime")
-        form: Any = "none" if self._output is None else "lines"
-        messages = machine.stream(ROUTE, [self.request], form=form, publish=publish, stop=self._stop, record_dir=self._record_dir)
+        """Returns when the machine stops."""
+        messages = self._machine.stream(
+            ROUTE,
+            [self.request],
+            form="none" if self._output is None else "lines",
+            transport="cli",
+            request_id=uuid4().hex,
+            record_dir=self._record_dir,
+            holds_up=True,
+        )
         async with aclosing(messages) as chunks:
             async for chunk in chunks:
                 self.messages += chunk.messages
@@ -132,12 +104,12 @@ class _SupervisedStream:
                     await self._output.write(chunk.data)
 
 
-async def _log_summaries(streams: Sequence[_SupervisedStream]) -> None:
+async def _log_summaries(streams: Sequence[_CountedStream]) -> None:
     while True:
         await asyncio.sleep(SUMMARY_INTERVAL_S)
         _log_summary("streaming", streams)
 
 
-def _log_summary(what: str, streams: Sequence[_SupervisedStream]) -> None:
+def _log_summary(what: str, streams: Sequence[_CountedStream]) -> None:
     for stream in streams:
-        log.info(what, exchange=stream.request.exchange, messages=stream.messages, restarts=stream.restarts)
+        log.info(what, exchange=stream.request.exchange, messages=stream.messages)

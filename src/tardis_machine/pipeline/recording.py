@@ -1,11 +1,10 @@
-"""Where the raw messages of live requests are kept: in the cache in which a replay of the same requests looks.
+"""Where the raw messages of a live request are kept: in the cache in which a replay of the same request looks.
 
 Invariant: the connections of a request have one cache, under the filters that its replay asks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..computed.data_types import parse_data_types
@@ -19,10 +18,10 @@ from .stream import plan_connections
 __all__ = ["open_recorder"]
 
 
-def open_recorder(folder: Path | str, requests: Sequence[StreamRequest]) -> CacheRecorder:
-    """A recorder of the connections that a LiveStream of these requests makes, in its order."""
-    caches = [(request, _cache_of(Path(folder), request)) for request in requests]
-    return CacheRecorder([cache for request, cache in caches for _ in plan_connections(request)])
+def open_recorder(folder: Path | str, request: StreamRequest) -> CacheRecorder:
+    """A recorder of the connections that a LiveStream of this request makes, in its order."""
+    cache = _cache_of(Path(folder), request)
+    return CacheRecorder([cache for _ in plan_connections(request)])
 
 
 def _cache_of(folder: Path, request: StreamRequest) -> FeedCache:

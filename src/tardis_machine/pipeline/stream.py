@@ -1,7 +1,7 @@
 """Live data as batches of messages: the same normalizing and computing as for history, over what connections hear.
 
 Invariant: what comes of a connection depends only on the lines that were recorded of it; a replay of them gives the same messages. Each
-connection has mappers and computations of its own: one that is lost forgets nothing that another knows.
+connection has mappers of its own: one that is lost forgets nothing that another knows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ..computed import Computer
 from ..computed.data_types import parse_data_types
 from ..errors import NormalizeError
 from ..exchanges import exchange_named
@@ -24,6 +23,7 @@ from ..realtime.troubles import Trouble
 from ..recorded_line import to_clock
 from .normalizer import Decoded, Normalizer, symbol_filter
 from .request import StreamRequest, parse_stream_request
+from .view import View
 
 __all__ = ["LiveStream", "Outlet", "Recorder", "plan_connections", "stream_normalized"]
 
@@ -37,8 +37,8 @@ Recorder = Callable[[str, int, Sequence[bytes]], None]
 class Outlet(Protocol):
     """Where the messages of a stream go."""
 
-    def deliver(self, request: StreamRequest, messages: list[Message]) -> None:
-        """What came of a request, errors and disconnects too, asked for or not."""
+    def deliver(self, connection: int, messages: list[Message]) -> None:
+        """Normalized messages of a connection, errors and disconnects too; either of those is the last of its list."""
 
     @property
     def is_full(self) -> bool:
@@ -72,7 +72,7 @@ def plan_connections(request: StreamRequest) -> Iterator[PlannedConnection]:
 
 
 class LiveSource:
-    """One connection of a request: what is heard on it becomes messages."""
+    """One connection of a stream: what is heard on it becomes messages."""
 
     def __init__(
         self, request: StreamRequest, plan: PlannedConnection, outlet: Outlet, number: int, record: Recorder | None
@@ -83,10 +83,8 @@ class LiveSource:
         self._record = record
         self._names = UNSET if plan.symbols is None else list(plan.symbols)
         self._symbols = symbol_filter(plan.symbols, plan.filters)
-        wanted = parse_data_types(request.data_types)
-        self._normalizer = Normalizer(request.exchange, wanted.normalizers, realtime=True, with_disconnects=True)
-        # As in a replay, bars and books go on through a disconnect that was not asked for.
-        self._computer = Computer(wanted, reset_on_disconnect=request.with_disconnect_messages)
+        normalizers = parse_data_types(request.data_types).normalizers
+        self._normalizer = Normalizer(request.exchange, normalizers, realtime=True, with_disconnects=True)
 
     @property
     def is_full(self) -> bool:
@@ -125,14 +123,14 @@ class LiveSource:
         """See Listener."""
         followed = trouble.followed or UNSET
         code = UNSET if trouble.code is None else trouble.code
-        self._outlet.deliver(self._request, [ErrorMessage(self._request.exchange, _now(), trouble.details, followed, code)])
+        self._outlet.deliver(self._number, [ErrorMessage(self._request.exchange, _now(), trouble.details, followed, code)])
 
     def _emit(self, messages: list[Message]) -> None:
         symbols = self._symbols
         if symbols is not None:
             messages = [m for m in messages if isinstance(m, Disconnect) or m.symbol in symbols]  # type: ignore[union-attr]
-        if messages := self._computer.feed(messages):
-            self._outlet.deliver(self._request, messages)
+        if messages:
+            self._outlet.deliver(self._number, messages)
 
     def _keep(self, lines: Sequence[bytes]) -> None:
         if self._record is not None:
@@ -144,51 +142,43 @@ def _now() -> str:
 
 
 class LiveStream:
-    """All connections of some requests."""
+    """All connections of a request; they are numbered from 0."""
 
     def __init__(
         self,
-        requests: Sequence[StreamRequest],
+        request: StreamRequest,
         outlet: Outlet,
         *,
         urls: Mapping[str, str] | None = None,
         timings: Timings | None = None,
         record: Recorder | None = None,
     ) -> None:
+        self._request = request
         self._urls = check_urls(urls or {})
         self._timings = timings or Timings()
-        planned = [(request, plan) for request in requests for plan in plan_connections(request)]
         self._sources = [
-            (request, plan, LiveSource(request, plan, outlet, number, record)) for number, (request, plan) in enumerate(planned)
+            (plan, LiveSource(request, plan, outlet, number, record)) for number, plan in enumerate(plan_connections(request))
         ]
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._sources)
 
     async def run(self) -> None:
         """Keeps all of them up; ends when it is cancelled."""
         async with open_session(self._urls, self._timings) as session, asyncio.TaskGroup() as tasks:
-            for request, plan, source in self._sources:
+            for plan, source in self._sources:
                 connection = Connection(
-                    exchange_named(request.exchange),
+                    exchange_named(self._request.exchange),
                     plan.filters,
                     source,
                     session,
-                    timeout_s=request.timeout_interval_ms / 1000,
+                    timeout_s=self._request.timeout_interval_ms / 1000,
                     urls=self._urls,
                     timings=self._timings,
                 )
                 tasks.create_task(connection.run())
-
-
-def shown(request: StreamRequest, messages: list[Message]) -> list[Message]:
-    """What of a request's messages its client asked to see."""
-    hidden: tuple[type[Message], ...] = ()
-    if not request.with_disconnect_messages:
-        hidden += (Disconnect,)
-    if not request.with_error_messages:
-        hidden += (ErrorMessage,)
-    if hidden and isinstance(messages[-1], (Disconnect, ErrorMessage)):
-        # They are never among others: each is delivered alone, or at the end of what its connection said.
-        return [message for message in messages if not isinstance(message, hidden)]
-    return messages
 
 
 class _Batches:
@@ -199,8 +189,8 @@ class _Batches:
         self._changed = asyncio.Event()
         self._taken = asyncio.Event()
 
-    def deliver(self, request: StreamRequest, messages: list[Message]) -> None:
-        self._waiting += shown(request, messages)
+    def add(self, messages: list[Message]) -> None:
+        self._waiting += messages
         self._changed.set()
 
     @property
@@ -222,11 +212,36 @@ class _Batches:
         return batch
 
 
+class _Viewed:
+    """An Outlet: what a request shows of its stream waits with what others show."""
+
+    def __init__(self, request: StreamRequest, batches: _Batches) -> None:
+        self._view = View(request)
+        self._batches = batches
+
+    def deliver(self, connection: int, messages: list[Message]) -> None:
+        self._batches.add(self._view.shown(self._view.feed(connection, messages)))
+
+    @property
+    def is_full(self) -> bool:
+        return self._batches.is_full
+
+    async def ready(self) -> None:
+        await self._batches.ready()
+
+
+async def _run_all(streams: Sequence[LiveStream]) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for stream in streams:
+            tasks.create_task(stream.run())
+
+
 async def _stream(
     requests: Sequence[StreamRequest], urls: Mapping[str, str], timings: Timings | None, record: Recorder | None
 ) -> AsyncGenerator[list[Message], None]:
     batches = _Batches()
-    running = asyncio.create_task(LiveStream(requests, batches, urls=urls, timings=timings, record=record).run())
+    streams = [LiveStream(each, _Viewed(each, batches), urls=urls, timings=timings, record=record) for each in requests]
+    running = asyncio.create_task(_run_all(streams))
     changed = asyncio.create_task(batches.wait())
     try:
         while True:

@@ -18,7 +18,7 @@ from ..errors import WorkerError
 from .child_log import write_log
 from .framing import HEADER, NO_JOB, parse_log, parse_output, to_command
 from .jobs.contract import Failed
-from .output_queue import OutputQueue
+from .output_queue import OutputSink
 
 __all__ = ["ChildProcess"]
 
@@ -34,7 +34,7 @@ class ChildProcess(asyncio.BufferedProtocol):
 
     def __init__(self, module: str) -> None:
         """Runs `main` of a module; its argument is the number of its socket."""
-        self.queues: dict[int, OutputQueue] = {}
+        self.queues: dict[int, OutputSink] = {}
         self._transport: asyncio.Transport | None = None
         # What is being received, straight into the buffer it stays in: a header, then the payload that it announces.
         self._header: tuple[int, int] | None = None

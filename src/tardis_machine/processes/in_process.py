@@ -10,7 +10,7 @@ from typing import Any
 
 from .jobs import Jobs, Put
 from .jobs.contract import Output
-from .output_queue import OutputQueue
+from .output_queue import OutputSink
 
 __all__ = ["InProcess"]
 
@@ -21,7 +21,7 @@ class InProcess:
     pid = None
 
     def __init__(self, make_jobs: Callable[[Put], Jobs]) -> None:
-        self.queues: dict[int, OutputQueue] = {}
+        self.queues: dict[int, OutputSink] = {}
         self._jobs = make_jobs(self._put)
 
     async def open(self) -> None:

@@ -1,6 +1,6 @@
 """What a job made and nobody has taken yet.
 
-Invariant: outputs are taken in the order in which they were put. What is about slices, not for the client, waits for nothing.
+Invariant: outputs are taken in the order in which they were put. News, which are not for the client, wait for nothing.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from .jobs.contract import Chunk, Done, Events, Failed, Output, SliceDamaged, SliceOpened
+from .jobs.contract import Chunk, Done, Events, Failed, Greeting, News, Output
 
-__all__ = ["MAX_WAITING_BYTES", "OutputQueue", "Pausable"]
+__all__ = ["MAX_WAITING_BYTES", "OutputQueue", "OutputSink", "Pausable"]
 
 # What may wait for the slowest part of the server (a bus that blocks) before whoever puts is paused.
 MAX_WAITING_BYTES = 32 * 1024 * 1024
@@ -29,14 +29,19 @@ class Pausable(Protocol):
         """Goes on."""
 
 
+class OutputSink(Protocol):
+    """Where the outputs of a job go."""
+
+    def put(self, output: Output) -> None:
+        """An output of the job, or how it ended for whoever knows."""
+
+
 class OutputQueue:
     """The outputs of one job. Where `source` serves it alone, that is paused while too much waits; a replay has a window instead."""
 
-    def __init__(
-        self, source: Pausable | None = None, on_slice: Callable[[SliceOpened | SliceDamaged], None] | None = None
-    ) -> None:
+    def __init__(self, source: Pausable | None = None, on_news: Callable[[News], None] | None = None) -> None:
         self._source = source
-        self._on_slice = on_slice
+        self._on_news = on_news
         self._outputs: deque[Chunk | Events | Done | Failed] = deque()
         self._waiting_bytes = 0
         self._is_paused = False
@@ -45,10 +50,11 @@ class OutputQueue:
 
     def put(self, output: Output) -> None:
         """An output of the job, or how it ended for whoever knows."""
-        if isinstance(output, (SliceOpened, SliceDamaged)):
-            assert self._on_slice is not None
-            self._on_slice(output)
+        if isinstance(output, News):
+            assert self._on_news is not None
+            self._on_news(output)
             return
+        assert not isinstance(output, Greeting)
         self._outputs.append(output)
         if self._source is not None:
             self._waiting_bytes += _size_bytes(output)

@@ -17,7 +17,7 @@ from ..telemetry import get_logger
 from .child import ChildProcess
 from .in_process import InProcess
 from .jobs import replay
-from .jobs.contract import Chunk, Events, ReplaySpec
+from .jobs.contract import Chunk, Events, Hearing, News, ReplaySpec
 from .output_queue import OutputQueue
 from .runner import Executor, RunningJob
 from .slice_sender import SliceSender
@@ -100,7 +100,12 @@ class ReplayPool:
             raise WorkerError("no worker process is running")
         worker = min(self._workers, key=lambda candidate: len(candidate.queues))
         senders: list[SliceSender] = []
-        queue = OutputQueue(on_slice=lambda news: senders[news.request].take(news))
+
+        def take(news: News) -> None:
+            assert not isinstance(news, Hearing)
+            senders[news.request].take(news)
+
+        queue = OutputQueue(on_news=take)
         try:
             with RunningJob(worker, next(self._numbers), spec, queue) as job:
                 requests: Sequence[RawRequest | NormalizedRequest] = spec.requests

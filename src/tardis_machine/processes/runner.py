@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 from ..telemetry import get_logger
 from .jobs.contract import Chunk, Events, Failed, LiveSpec, ReplaySpec
-from .output_queue import OutputQueue
+from .output_queue import OutputQueue, OutputSink
 
 __all__ = ["Executor", "RunningJob"]
 
@@ -19,7 +19,7 @@ log = get_logger("processes")
 class Executor(Protocol):
     """Where jobs run: a child process, or this one."""
 
-    queues: dict[int, OutputQueue]
+    queues: dict[int, OutputSink]
     """Of the jobs that it runs, where their outputs go."""
 
     async def open(self) -> None:

@@ -14,7 +14,7 @@ __all__ = ["Backoff", "Timings"]
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """The times that a connection keeps to, in seconds."""
+    """The times that live streams and their connections keep to, in seconds."""
 
     first_s: float = 0.5
     most_s: float = 32.0
@@ -27,6 +27,8 @@ class Timings(msgspec.Struct, frozen=True):
     """Before what was fetched and did not fit, or could not be fetched, is fetched again."""
     summary_s: float = 60.0
     """How often errors that go on are told of."""
+    linger_s: float = 3.0
+    """How long a stream goes on that nobody listens to."""
 
 
 class Backoff:

@@ -74,7 +74,7 @@ class TardisMachine:
 
     @property
     def live_pids(self) -> list[int]:
-        """The processes of live requests."""
+        """The processes of live streams."""
         return self._server.engine.live_pids
 
     @property

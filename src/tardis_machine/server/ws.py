@@ -175,8 +175,8 @@ class WsRoutes:
 
         async def play(connection: ClientConnection) -> Ending:
             streams = parse_stream_requests(await read_options(request))
-            publish = self._machine.publishing(request.path, "ws", request_id_of(request), "realtime")
-            chunks = self._machine.stream(request.path, streams, form="frames", publish=publish)
+            request_id = request_id_of(request)
+            chunks = self._machine.stream(request.path, streams, form="frames", transport="ws", request_id=request_id)
             return await _play([connection], _push_all(connection, chunks))
 
         return await self._serve(request, play)

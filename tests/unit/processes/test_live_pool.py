@@ -1,22 +1,41 @@
-"""Live requests in a process each, or in this one."""
+"""Live streams in a process each, or in this one."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable
+
 import pytest
 
-from tardis_machine.errors import OptionsError
+from tardis_machine.errors import OptionsError, WorkerError
 from tardis_machine.pipeline.request import StreamRequest
-from tardis_machine.processes.jobs.contract import LiveSpec
+from tardis_machine.processes.jobs.contract import Events, PublishSpec
 from tardis_machine.processes.live_pool import LivePool
+from tardis_machine.realtime.backoff import Timings
+
+REQUEST = StreamRequest(exchange="bitmex", data_types=["trade"], symbols=["XBTUSD"])
+
+
+async def _publish(publish: PublishSpec, events: AsyncIterable[Events]) -> None:
+    raise AssertionError("nothing is to be published")
 
 
 @pytest.mark.parametrize("in_process", [False, True])
-async def test_a_request_that_can_not_begin_says_why(in_process: bool) -> None:
-    request = StreamRequest(exchange="bitmex", data_types=["trade"], symbols=["XBTUSD"])
-    spec = LiveSpec([request], "frames", None, {"nowhere": "ws://x"})
-    pool = LivePool(in_process=in_process)
-    with pytest.raises(OptionsError, match="exchange-urls: expected an exchange that has live data"):
-        async for _ in pool.run(spec):
-            pass
+async def test_a_request_that_can_not_begin_says_why_and_takes_no_place(in_process: bool) -> None:
+    pool = LivePool(publish=_publish, urls={"nowhere": "ws://x"}, timings=Timings(), in_process=in_process, most=1)
+    for _ in range(3):
+        with pytest.raises(OptionsError, match="exchange-urls: expected an exchange that has live data"):
+            async for _ in pool.listen([REQUEST], "frames", lambda: None):
+                pass
+    await pool.stop()
+    assert not pool.pids
+
+
+async def test_a_process_that_can_not_be_started_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    pool = LivePool(publish=_publish, urls={}, timings=Timings(), most=1)
+    for _ in range(3):
+        with pytest.raises(WorkerError, match="a live process can't be started: No such file or directory"):
+            async for _ in pool.listen([REQUEST], "frames", lambda: None):
+                pass
     await pool.stop()
     assert not pool.pids

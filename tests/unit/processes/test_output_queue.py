@@ -49,9 +49,9 @@ async def test_it_waits_for_what_is_to_come() -> None:
     assert isinstance(await waiting, Failed)
 
 
-async def test_what_is_about_slices_waits_for_nobody() -> None:
+async def test_news_wait_for_nobody() -> None:
     heard: list[object] = []
-    queue = OutputQueue(on_slice=heard.append)
+    queue = OutputQueue(on_news=heard.append)
     queue.put(Chunk(b"x", 1))
     queue.put(SliceOpened(2))
     queue.put(Done())

@@ -28,12 +28,16 @@ __all__ = [
     "Done",
     "Events",
     "Failed",
+    "Greeting",
+    "Hearing",
     "LiveSpec",
+    "News",
     "Output",
     "PublishSpec",
     "ReplaySpec",
     "SliceDamaged",
     "SliceOpened",
+    "ViewSpec",
     "to_failed",
 ]
 
@@ -74,15 +78,28 @@ class ReplaySpec(msgspec.Struct, frozen=True):
 
 
 class LiveSpec(msgspec.Struct, frozen=True):
-    """Live requests to be served, until they are stopped."""
+    """A live stream to be kept up until it is stopped, for all clients that ask for the same."""
 
-    requests: Sequence[StreamRequest]
-    form: Form
+    request: StreamRequest
+    """What is heard: its exchange, its symbols, and what its data types are made of. What clients see is in their views."""
     publish: PublishSpec | None = None
     urls: Mapping[str, str] = {}
     timings: Timings = Timings()
     record_dir: str | None = None
     """Where raw messages are kept, as the cache of a later replay."""
+
+
+class ViewSpec(msgspec.Struct, frozen=True):
+    """What some clients of a stream see, and how it is written."""
+
+    request: StreamRequest
+    form: Form
+
+    @property
+    def key(self) -> tuple[tuple[str, ...], bool, bool, Form]:
+        """The same for all clients of a stream that get the same bytes."""
+        asked = self.request
+        return tuple(asked.data_types), asked.with_disconnect_messages, asked.with_error_messages, self.form
 
 
 class Chunk(msgspec.Struct, gc=False):
@@ -107,6 +124,20 @@ class Events(msgspec.Struct, gc=False):
         from ...bronze.bundle import Bundle
 
         return Events, (Bundle.of(self.events),)
+
+
+class Greeting(msgspec.Struct, gc=False):
+    """What a client has to know that joined a view which others already have; from here on it gets their chunks."""
+
+    client: int
+    data: bytes
+    messages: int
+
+
+class Hearing(msgspec.Struct, gc=False):
+    """Whether a live stream has all its connections, and each of them brings data."""
+
+    is_complete: bool
 
 
 class SliceOpened(msgspec.Struct, gc=False):
@@ -136,7 +167,9 @@ class Failed(msgspec.Struct, gc=False):
     """Where it happened, when nobody foresaw it."""
 
 
-Output = Chunk | Events | SliceOpened | SliceDamaged | Done | Failed
+News = SliceOpened | SliceDamaged | Hearing
+"""What a job tells whoever runs it; it concerns no client."""
+Output = Chunk | Events | Greeting | News | Done | Failed
 
 
 def to_failed(error: Exception) -> Failed:

@@ -92,7 +92,7 @@ ENGINE_OPTIONS = (
 
 MAX_LIVE_REQUESTS = Option(
     name="max-live-requests",
-    help="How many live requests may run at a time; each has its own process",
+    help="How many different live requests may run at a time; each has its own process, which clients that ask for the same share",
     group="live",
     parse=integer(1, 10_000),
     default=64,
