@@ -22,6 +22,7 @@ from tardis_machine.messages import Disconnect, ErrorMessage, Message
 from tests.exchanges.transcript import Section, Step, Transcript, difference, frame_matches, path_matches, shown
 from tests.servers.http_site import http_site
 
+_SETTLE_S = 0.02
 TIMEOUT_S = 5.0
 ODD_FRAMES = ("null", "[]", "17", '"what"', "{}", '{"no":{"such":["thing"]}}')
 """JSON, but of no exchange's format."""
@@ -59,6 +60,8 @@ class OpenConnection:
         self.heard: asyncio.Queue[str] = asyncio.Queue()
         self.pings: asyncio.Queue[str] = asyncio.Queue()
         """What keeps it open; empty for a WebSocket ping."""
+        self.writing = asyncio.Lock()
+        """Held while a frame is on its way: none goes between the bytes of another."""
 
     @property
     def is_open(self) -> bool:
@@ -100,7 +103,8 @@ class PlayedExchange:
         self._accepted.put_nowait(connection)
         async for frame in socket:
             if frame.type is WSMsgType.PING:
-                await socket.pong(frame.data)
+                async with connection.writing:
+                    await socket.pong(frame.data)
                 if self._ping is not None and not self._ping.text:
                     connection.pings.put_nowait("")
             elif frame.type is WSMsgType.TEXT:
@@ -234,9 +238,11 @@ class Player:
                 continue
             data = encode_in_pieces(step)
             size = max(1, len(data) // 3)
-            for start in range(0, len(data), size):
-                self._current(step).write(data[start : start + size])
-                await asyncio.sleep(0)
+            connection = self._current(step)
+            async with connection.writing:
+                for start in range(0, len(data), size):
+                    connection.write(data[start : start + size])
+                    await asyncio.sleep(0)
         await self._end()
 
     async def play_at_once(self) -> None:
@@ -316,6 +322,8 @@ class Player:
                 self._fail(step, f"expected the header {name}={value}\n     got {knock.request.headers.get(name)}")
         if status is not None:
             knock.answer.set_result(_response(status.text))
+            # What was fetched is read before what is sent after it: both ends share this event loop.
+            await asyncio.sleep(_SETTLE_S)
         elif step.verb == "CONNECT":
             self._connections = [one for one in self._connections if one.is_open]
             self._connections.append(await self._exchange.accept(knock))
