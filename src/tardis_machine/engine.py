@@ -25,6 +25,7 @@ from .pipeline.request import NormalizedRequest, RawRequest, StreamRequest
 from .processes.jobs.contract import Chunk, Events, PublishSpec, ReplaySpec
 from .processes.live_pool import LivePool
 from .processes.replay_pool import ReplayPool
+from .realtime.accounts import check_credentials
 from .realtime.backoff import Timings
 from .realtime.endpoints import check_urls
 from .settings.resolve import Settings
@@ -189,6 +190,7 @@ class Engine:
         self._live = live = LivePool(
             publish=self._publish_live,
             urls=check_urls(self._settings.get("exchange_urls") or {}),
+            credentials=check_credentials(self._settings.get("exchange_credentials") or {}),
             timings=self._timings,
             in_process=in_process,
             most=most,

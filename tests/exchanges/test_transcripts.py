@@ -209,6 +209,7 @@ async def test_live(transcript: Transcript, section: Section, monkeypatch: pytes
                 with_error_messages=True,
                 timeout_interval_ms=0,
                 exchange_urls=urls,
+                exchange_credentials=dict(step.text.split("=", 1) for step in section.steps if step.verb == "WITH"),
                 _timings=TIMINGS,
             )
         )

@@ -20,6 +20,7 @@ In all of them `>` goes to the exchange and `<` comes from it:
 
 Only in live; the server does what it says, and fails where the next thing is another one:
 
+    WITH OKX_API_KEY=k              a credential that the user gave; before all else
     CONNECT /realtime X-Size=1      a handshake, of that path and with that header. A status below it refuses it
     GET /api/v3/depth?symbol=A      a request, which the status below it answers; so does POST
     200 {"lastUpdateId":7}          an answer: status, headers as `Retry-After=0`, the body
@@ -49,7 +50,7 @@ SUFFIX = ".transcript"
 KINDS = {
     "history": ("FILTER", "<", "=", "!", "CUT"),
     "subscriptions": (">", "FILTER", "NONE", "ALL"),
-    "live": (">", "<", "=", "CONNECT", "GET", "POST", "STATUS", "ON", "PING", "CUT", "CLOSE"),
+    "live": ("WITH", ">", "<", "=", "CONNECT", "GET", "POST", "STATUS", "ON", "PING", "CUT", "CLOSE"),
 }
 PACKINGS = ("gzip", "deflate", "binary", "hex")
 _STATUS = re.compile(r"[1-5]\d\d")

@@ -285,8 +285,8 @@ class Player:
         match step.verb:
             case "CONNECT" | "GET" | "POST":
                 await self._answer(step, rest[0] if rest and rest[0].verb == "STATUS" else None)
-            case "STATUS":
-                pass  # the line before has it
+            case "STATUS" | "WITH":
+                pass  # the line before has it; the client has it
             case ">":
                 await self._hear(step)
             case "PING":

@@ -143,7 +143,7 @@ Action = str | Fetch
 
 
 class Credentials(dict[str, str]):
-    """What an account proves itself with, by the name of its environment variable; never shown."""
+    """What an account proves itself with, and what it may use, by the name of its environment variable; never shown."""
 
     def __repr__(self) -> str:
         return f"<credentials {', '.join(self)}>" if self else "<no credentials>"
@@ -177,6 +177,10 @@ class Feed(ABC):
     ping_interval_s: ClassVar[float] = 15.0
     needs_symbols: ClassVar[bool] = True
     """Whether all symbols of a channel can't be asked for at once."""
+    credential_names: ClassVar[tuple[str, ...]] = ()
+    """Secrets that it may find in `credentials`."""
+    account_flags: ClassVar[tuple[str, ...]] = ()
+    """What it may find there that is no secret: set where the account may use something."""
 
     def __init__(self, exchange: str, filters: Sequence[Filter], credentials: Credentials | None = None) -> None:
         self.exchange = exchange

@@ -15,6 +15,7 @@ from ._exchange import Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import number_if_there, text_of, timestamp_from_text, to_number
+from ._signing import read_base64_secret, sign
 
 
 class CoinbaseTradeMapper(Mapper):
@@ -132,22 +133,44 @@ def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
 
 
 _BOOK = ("l2update", "snapshot")
-# The book in batches of 50 ms: each change of it is only for who is logged in.
-_ASKED = {"snapshot": "level2_batch", "l2update": "level2_batch", "match": "matches", "ticker": "ticker"}
+_CREDENTIALS = _KEY, _SECRET, _PASSPHRASE = ("COINBASE_API_KEY", "COINBASE_API_SECRET", "COINBASE_API_PASSPHRASE")
+# The book in batches of 50 ms: each change of it is only for who is logged in, at an address of its own.
+_BATCHES, _EVERY_CHANGE, _DIRECT_URL = "level2_batch", "level2", "wss://ws-direct.exchange.coinbase.com"
+_ASKED = {"snapshot": _BATCHES, "l2update": _BATCHES, "match": "matches", "ticker": "ticker"}
 
 
 class CoinbaseFeed(Feed):
-    """Answers `{"type": "subscriptions", …}` or `{"type": "error", "message": …, "reason": …}`."""
+    """Answers `{"type": "subscriptions", …}` or `{"type": "error", "message": …, "reason": …}`. Who has an account logs in with the
+    subscription, and hears every change of the book."""
+
+    credential_names = _CREDENTIALS
+
+    @property
+    def _logs_in(self) -> bool:
+        return all(name in self.credentials for name in _CREDENTIALS)
 
     def handshake(self, access: bytes | None, now_us: int) -> Handshake:
-        return Handshake("")
+        return Handshake("", _DIRECT_URL) if self._logs_in else Handshake("")
 
     def subscribe(self, now_us: int) -> list[str]:
+        asked = {**_ASKED, "snapshot": _EVERY_CHANGE, "l2update": _EVERY_CHANGE} if self._logs_in else _ASKED
         products: dict[str, dict[str, None]] = {}
         for item in self.filters:
-            products.setdefault(_ASKED[item.channel], {}).update(dict.fromkeys(self.symbols(item)))
+            products.setdefault(asked[item.channel], {}).update(dict.fromkeys(self.symbols(item)))
         channels = [{"name": name, "product_ids": list(ids)} for name, ids in products.items()]
-        return [to_frame({"type": "subscribe", "channels": channels})]
+        return [to_frame({"type": "subscribe", "channels": channels, **self._login(now_us // 1_000_000)})]
+
+    def _login(self, now_s: int) -> dict[str, str]:
+        """What a subscription is signed with."""
+        if not self._logs_in:
+            return {}
+        secret = read_base64_secret(_SECRET, self.credentials[_SECRET])
+        return {
+            "signature": sign(secret, f"{now_s}GET/users/self/verify"),
+            "key": self.credentials[_KEY],
+            "passphrase": self.credentials[_PASSPHRASE],
+            "timestamp": str(now_s),
+        }
 
     def classify(self, message: Json) -> Heard:
         kind = message.get("type")

@@ -7,10 +7,7 @@ snapshots now and then are the year 1: then the recorder's has to do. Live data 
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
-from hmac import digest
 from typing import Any
 
 from ..filters import Filter
@@ -19,6 +16,7 @@ from ._exchange import Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import next_hour, number_if_there, text_of, timestamp_from_text, to_number
+from ._signing import read_base64_secret, sign
 from ._ticker import TickerMapper
 
 _CHANNELS = ("INSTRUMENTS", "MATCH", "FUNDING", "RISK", "LEVEL1", "LEVEL2", "CANDLES_ONE_MINUTE")
@@ -156,6 +154,8 @@ class CoinbaseInternationalFeed(Feed):
     """Answers `{"type": "SUBSCRIPTIONS", …}` or `{"type": "REJECT", "message": …}`. Each call is signed; without credentials it is sent
     unsigned, and rejected."""
 
+    credential_names = (_KEY, _SECRET, _PASSPHRASE)
+
     def handshake(self, access: bytes | None, now_us: int) -> Handshake:
         return Handshake("/")
 
@@ -178,8 +178,8 @@ class CoinbaseInternationalFeed(Feed):
         key, secret, passphrase = (self.credentials.get(name) for name in (_KEY, _SECRET, _PASSPHRASE))
         if not (key and secret and passphrase):
             return {}
-        signed = digest(b64decode(secret), f"{now_s}{key}{_PURPOSE}{passphrase}".encode(), sha256)
-        return {"signature": b64encode(signed).decode(), "key": key, "time": now_s, "passphrase": passphrase}
+        signature = sign(read_base64_secret(_SECRET, secret), f"{now_s}{key}{_PURPOSE}{passphrase}")
+        return {"signature": signature, "key": key, "time": now_s, "passphrase": passphrase}
 
     def classify(self, message: Json) -> Heard:
         if message.get("type") == "REJECT":

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, Protocol
 
 from ..computed.data_types import parse_data_types
 from ..errors import NormalizeError
-from ..exchanges import exchange_named
+from ..exchanges import Credentials, exchange_named
 from ..filters import Filter
 from ..messages import UNSET, Disconnect, ErrorMessage, Message
+from ..realtime.accounts import check_credentials, conceal, find_credentials
 from ..realtime.backoff import Timings
 from ..realtime.clock import recorded_now
 from ..realtime.connection import Arrivals, Connection, open_session
@@ -152,8 +153,11 @@ class LiveStream:
         urls: Mapping[str, str] | None = None,
         timings: Timings | None = None,
         record: Recorder | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._request = request
+        self._credentials = Credentials() if credentials is None else credentials
+        conceal(request.exchange, self._credentials)  # this may be another process than that which found them
         self._urls = check_urls(urls or {})
         self._timings = timings or Timings()
         self._sources = [
@@ -177,6 +181,7 @@ class LiveStream:
                     timeout_s=self._request.timeout_interval_ms / 1000,
                     urls=self._urls,
                     timings=self._timings,
+                    credentials=self._credentials,
                 )
                 tasks.create_task(connection.run())
 
@@ -237,10 +242,24 @@ async def _run_all(streams: Sequence[LiveStream]) -> None:
 
 
 async def _stream(
-    requests: Sequence[StreamRequest], urls: Mapping[str, str], timings: Timings | None, record: Recorder | None
+    requests: Sequence[StreamRequest],
+    urls: Mapping[str, str],
+    credentials: Mapping[str, str],
+    timings: Timings | None,
+    record: Recorder | None,
 ) -> AsyncGenerator[list[Message], None]:
     batches = _Batches()
-    streams = [LiveStream(each, _Viewed(each, batches), urls=urls, timings=timings, record=record) for each in requests]
+    streams = [
+        LiveStream(
+            request,
+            _Viewed(request, batches),
+            urls=urls,
+            timings=timings,
+            record=record,
+            credentials=find_credentials(request.exchange, credentials),
+        )
+        for request in requests
+    ]
     running = asyncio.create_task(_run_all(streams))
     changed = asyncio.create_task(batches.wait())
     try:
@@ -266,6 +285,7 @@ def stream_normalized(
     with_error_messages: bool = False,
     timeout_interval_ms: float | None = None,
     exchange_urls: Mapping[str, str] | None = None,
+    exchange_credentials: Mapping[str, str] | None = None,
     _timings: Timings | None = None,
     _record: Recorder | None = None,
 ) -> AsyncGenerator[list[Message], None]:
@@ -286,4 +306,10 @@ def stream_normalized(
             "timeoutIntervalMS": timeout_interval_ms,
         }
     ]
-    return _stream([parse_stream_request(item) for item in options], check_urls(exchange_urls or {}), _timings, _record)
+    return _stream(
+        [parse_stream_request(item) for item in options],
+        check_urls(exchange_urls or {}),
+        check_credentials(exchange_credentials or {}),
+        _timings,
+        _record,
+    )

@@ -16,6 +16,7 @@ from ..filters import optimize_filters, to_compact_json
 from ..pipeline.frames import Form
 from ..pipeline.normalizer import Normalizer
 from ..pipeline.request import StreamRequest
+from ..realtime.accounts import find_credentials
 from ..realtime.backoff import Timings
 from .child import ChildProcess
 from .claims import withheld_topics
@@ -50,12 +51,14 @@ class LivePool:
         *,
         publish: Publish,
         urls: Mapping[str, str],
+        credentials: Mapping[str, str],
         timings: Timings,
         in_process: bool = False,
         most: int | None = None,
     ) -> None:
         self._publish = publish
         self._urls = urls
+        self._credentials = credentials
         self._timings = timings
         self._in_process = in_process
         self._most = most
@@ -120,7 +123,8 @@ class LivePool:
 
         def make_spec() -> LiveSpec:
             folder = None if record_dir is None else str(record_dir)
-            return LiveSpec(request, make_publish(), self._urls, self._timings, folder)
+            credentials = find_credentials(request.exchange, self._credentials)
+            return LiveSpec(request, make_publish(), self._urls, self._timings, folder, credentials)
 
         stream = self._streams[key] = SharedStream(
             request.exchange,

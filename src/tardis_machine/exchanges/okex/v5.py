@@ -83,9 +83,18 @@ class OkexV5BookChangeMapper(OkexV5Mapper):
 
 
 class OkexV5PublicBookChangeMapper(OkexV5BookChangeMapper):
-    """The book ten times a second, which needs no account of a certain size."""
+    """The book ten times a second, which needs no account; live, a better one where the account may hear it."""
 
     channels = ("books",)
+    live_channels: ClassVar[tuple[str, ...]] = ("books", "books50-l2-tbt", "books-l2-tbt")
+
+    def __init__(self, exchange: str, realtime: bool = False) -> None:
+        super().__init__(exchange, realtime)
+        self._reads = self.live_channels if realtime else self.channels
+
+    def accepts(self, message: Json) -> bool:
+        arg = message.get("arg")
+        return arg is not None and arg.get("channel") in self._reads and "event" not in message
 
 
 _PRICES: dict[str, tuple[str, Callable[[PendingTicker, Any], None]]] = {

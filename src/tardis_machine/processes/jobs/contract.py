@@ -1,6 +1,7 @@
 """What a job is asked to do, and what comes of it.
 
-Invariant: all of this is pickled between the server and its children, and holds no secret but the request's own key.
+Invariant: all of this is pickled between the server and its children, and holds no secret but the request's own key and the credentials
+of its exchange.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import TardisMachineError, WorkerError
+from ...exchanges import Credentials
 from ...history.slice import Slice
 from ...pipeline.compression import Compression
 from ...pipeline.frames import Form
@@ -87,6 +89,8 @@ class LiveSpec(msgspec.Struct, frozen=True):
     timings: Timings = Timings()
     record_dir: str | None = None
     """Where raw messages are kept, as the cache of a later replay."""
+    credentials: Credentials = Credentials()
+    """Of the exchange's account, where one was given."""
 
 
 class ViewSpec(msgspec.Struct, frozen=True):

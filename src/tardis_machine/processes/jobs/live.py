@@ -65,7 +65,9 @@ class LiveJob:
         self._put = put
         self._has_room = has_room
         self._recorder = None if spec.record_dir is None else open_recorder(spec.record_dir, spec.request)
-        self._stream = LiveStream(spec.request, self, urls=spec.urls, timings=spec.timings, record=self._recorder)
+        self._stream = LiveStream(
+            spec.request, self, urls=spec.urls, timings=spec.timings, record=self._recorder, credentials=spec.credentials
+        )
         # By number, in the order in which they came.
         self._views: dict[int, _WrittenView] = {}
         # By the number of a connection.

@@ -108,4 +108,11 @@ LIVE_OPTIONS = (
             takes="exchange:URL pairs separated by commas, with exchange-rest for a REST address",
         ),
     ),
+    Option(
+        name="exchange-credentials",
+        help="Accounts at exchanges, for live data that needs one: COINBASE_API_KEY=…, or the environment's variables of these names",
+        group="live",
+        parse=pairs("="),
+        secret=True,
+    ),
 )
