@@ -32,7 +32,7 @@ async def test_a_request_that_can_not_begin_says_why_and_takes_no_place(in_proce
 
 async def test_a_process_that_can_not_be_started_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/nowhere/python")
-    pool = LivePool(publish=_publish, urls={}, timings=Timings(), most=1)
+    pool = LivePool(publish=_publish, urls={}, credentials={}, timings=Timings(), most=1)
     for _ in range(3):
         with pytest.raises(WorkerError, match="a live process can't be started: No such file or directory"):
             async for _ in pool.listen([REQUEST], "frames", lambda: None):
