@@ -21,7 +21,9 @@ async def _publish(publish: PublishSpec, events: AsyncIterable[Events]) -> None:
 
 @pytest.mark.parametrize("in_process", [False, True])
 async def test_a_request_that_can_not_begin_says_why_and_takes_no_place(in_process: bool) -> None:
-    pool = LivePool(publish=_publish, urls={"nowhere": "ws://x"}, timings=Timings(), in_process=in_process, most=1)
+    pool = LivePool(
+        publish=_publish, urls={"nowhere": "ws://x"}, credentials={}, timings=Timings(), in_process=in_process, most=1
+    )
     for _ in range(3):
         with pytest.raises(OptionsError, match="exchange-urls: expected an exchange that has live data"):
             async for _ in pool.listen([REQUEST], "frames", lambda: None):
