@@ -34,6 +34,7 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "coinbase": "coinbase",
     "coinbase-international": "coinbase_international",
     "crypto-com": "crypto_com",
+    "cryptofacilities": "cryptofacilities",
     "deribit": "deribit",
     "dydx": "dydx",
     "dydx-v4": "dydx",
