@@ -28,6 +28,7 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "bitget": "bitget",
     "bitget-futures": "bitget",
     "bitmex": "bitmex",
+    "bullish": "bullish",
     "bybit": "bybit",
     "bybit-spot": "bybit",
     "bybit-options": "bybit",
