@@ -47,6 +47,7 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "kucoin-futures": "kucoin",
     "mexc": "mexc",
     "mexc-futures": "mexc",
+    "lighter": "lighter",
     "okcoin": "okex",
     "okex": "okex",
     "okex-futures": "okex",
