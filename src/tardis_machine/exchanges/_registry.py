@@ -45,15 +45,16 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "kraken": "kraken",
     "kucoin": "kucoin",
     "kucoin-futures": "kucoin",
+    "lighter": "lighter",
     "mexc": "mexc",
     "mexc-futures": "mexc",
-    "lighter": "lighter",
     "okcoin": "okex",
     "okex": "okex",
     "okex-futures": "okex",
     "okex-swap": "okex",
     "okex-options": "okex",
     "okex-spreads": "okex",
+    "polymarket": "polymarket",
     "upbit": "upbit",
 }
 """Name to module of this package; an exchange is added with one line here. A module has `EXCHANGES: tuple[Exchange, ...]`."""
