@@ -304,16 +304,20 @@ async def test_an_end_while_the_ledger_is_being_written_forgets_nothing(tmp_path
     await publisher.publish(make_events(TRADES, 10))
     publisher.session_end("s1")
     courier = publisher._couriers["scripted"]
-    # The disk is busy, so that what is to be written waits for its turn.
-    busy = asyncio.create_task(courier._disk_thread.run(time.sleep, 0.5))
     await eventually(lambda: courier._delivery.is_idle)
+
+    async def keep_disk_busy() -> None:
+        """So that what is to be written waits for its turn."""
+        for _ in range(10):
+            await courier._disk_thread.run(time.sleep, 0.05)
+
+    busy = [asyncio.create_task(keep_disk_busy()) for _ in range(2)]
     housekeeping, idle = courier._housekeeping, courier._housekeeping._task
     housekeeping.start()
-    await asyncio.sleep(0)
-    assert housekeeping._writing.locked()
-    assert courier._delivery.take_ended_sessions() == [], "the end that is resolved is not about to be written"
+    await eventually(lambda: bool(housekeeping._ledger.settled))
+    assert housekeeping._writing.locked(), "the end that is resolved is not about to be written"
     await publisher.close(10)
-    await busy
+    await asyncio.gather(*busy, return_exceptions=True)
     assert idle is not None
     idle.cancel()
     assert [session.session_id for session in read_closed_sessions(tmp_path / "spool" / "scripted" / "sessions")] == ["s1"]

@@ -19,6 +19,7 @@ import msgspec
 from ..bronze.event import Event, EventStream
 from ..errors import TerminalDeliveryError, TransientDeliveryError
 from .contract import Record
+from .durable_files import sync_folder, write_all
 
 __all__ = ["DeadLetter", "DeadLetters", "dead_letter_files", "read_dead_letters"]
 
@@ -91,15 +92,17 @@ class DeadLetters:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._size_bytes = 0
+        sync_folder(self._folder)
 
     def _append(self, data: bytes) -> None:
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._fd, view) :]
+            write_all(self._fd, data)
             os.fdatasync(self._fd)
         except OSError:
-            os.ftruncate(self._fd, self._size_bytes)
+            try:
+                os.ftruncate(self._fd, self._size_bytes)
+            except OSError:
+                self.close()  # a torn last line is no letter: the next ones go to another file
             raise
         self._size_bytes += len(data)
 

@@ -32,6 +32,7 @@ from .disk_thread import DiskThread
 from .drop_notice import DropNotice
 from .housekeeping import Housekeeping
 from .intake import Intake
+from .ledger_writer import LedgerWriter
 from .monitor import BusMonitor
 from .parcel import Oversize, Parcel, ParcelBuilder
 from .pump import Pump
@@ -66,7 +67,7 @@ class Courier:
         self._log = log = get_logger(f"eventbus.{name}")
         clocks = Clocks(wall_us)
         spool = Spool(folder, spool_max_bytes, sync=policy.write_ahead)
-        ledger = Ledger(folder / "sessions")
+        ledger = Ledger(folder / "sessions", sync=policy.write_ahead)
         dead_letters = DeadLetters(name, dead_letter_dir)
         # The state machine.
         self._delivery = delivery = Delivery(policy, bus.limits, random)
@@ -74,18 +75,19 @@ class Courier:
         self._monitor = monitor = BusMonitor(name, delivery, spool, clocks)
         # The thread of spool, ledger and dead letters.
         self._disk_thread = thread = DiskThread(name)
-        self._sessions = sessions = Sessions(name, ledger, delivery, router, thread, clocks, log)
+        ledger_writer = LedgerWriter(name, ledger, delivery, thread, clocks, log)
+        self._sessions = sessions = Sessions(ledger, ledger_writer, delivery, router, clocks)
         self._written_ahead = written_ahead = WrittenAhead(sessions)
         self._bus_calls = calls = BusCalls(bus, delivery, monitor, clocks, log)
         self._disk_calls = disk = DiskCalls(
-            name, spool, ledger, dead_letters, delivery, router, written_ahead, monitor, thread, clocks, log
+            name, spool, ledger, dead_letters, delivery, router, ledger_writer, written_ahead, monitor, thread, clocks, log
         )
-        self._pump = pump = Pump(delivery, calls, disk, clocks, self._after_round)
+        self._pump = pump = Pump(delivery, calls, disk, ledger_writer, clocks, self._after_round)
         self._intake = intake = Intake(policy, block_timeout_s, delivery, sessions, written_ahead, clocks, pump.wake)
         self._parcels = ParcelBuilder(bus, router, oversize)
         self._drop_notice = DropNotice(name, delivery, router, self._parcels, intake, clocks)
         self._housekeeping = housekeeping = Housekeeping(
-            name, delivery, sessions, ledger, spool, monitor, thread, clocks, pump.wake, log
+            name, delivery, sessions, ledger, ledger_writer, spool, monitor, thread, pump.wake
         )
         # Those that wait until nothing is left.
         self._drained = Waiters()

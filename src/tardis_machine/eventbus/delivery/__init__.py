@@ -1,9 +1,10 @@
 """The delivery of events to one bus, as a state machine without I/O, clock or threads.
 
 A record that was accepted waits for the disk or on it (`disk_queue`), in the queue or behind another of its lane (`send_scheduler`)
-or, being a session's end, for the records before it (`arrival_order`). Then it is in flight, and at last confirmed, a dead letter
-(`undeliverable_queue`) or dropped. `accounts` counts where it is. The shell around this (`courier`) asks what is to be done
-(`wants_connect`, `next_batch`, `next_spill`, `next_load`, `next_undeliverable`), does it, and reports what came of it.
+or, being a session's end, for the records before it (`arrival_order`) and for its ledger (`ledger_wait`). Then it is in flight, and
+at last confirmed, a dead letter (`undeliverable_queue`) or dropped. `accounts` counts where it is. The shell around this (`courier`)
+asks what is to be done (`wants_connect`, `wants_ledger`, `next_batch`, `next_spill`, `next_load`, `next_undeliverable`), does it, and
+reports what came of it.
 
 Invariant: every record is in exactly one of these places, and the books balance after every call. Each part owns its state; what
 passes from one to another goes through `Delivery`.
@@ -12,7 +13,7 @@ passes from one to another goes through `Delivery`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ..contract import Failure, Limits, Record
 from ..policy import Policy
@@ -23,6 +24,7 @@ from .connection_state import ConnectionState
 from .disk_queue import DiskQueue
 from .disk_work import Leftover, Loaded, Spill, Undeliverable, to_leftovers
 from .in_flight import Batch
+from .ledger_wait import LedgerWait
 from .memory import MemoryBudget, memory_of
 from .record_groups import Arrival, RecordGroup, RecordRange, whole
 from .retry_pause import RetryPause
@@ -43,6 +45,8 @@ class Delivery:
         self._memory = MemoryBudget(policy.send_memory_bytes)
         # Their order, and which are not resolved.
         self._arrivals = ArrivalOrder()
+        # Which ends of sessions wait for their ledger.
+        self._ledger_wait = LedgerWait(RetryPause(policy, random))
         # What is on disk, or waits to be written there.
         self._disk = DiskQueue(policy, random)
         # Whether the bus is connected.
@@ -77,7 +81,22 @@ class Delivery:
         else:
             return None
         self._accounts.accept(len(records), cases)
+        if ends_session is not None:
+            self._ledger_wait.add(ends_session)
         return arrival
+
+    def wants_ledger(self, now: float) -> bool:
+        """Whether the ledger is to be written now, as ends wait for it; `ledger_written` or `ledger_failed` must follow."""
+        return self._ledger_wait.start(now)
+
+    def ledger_written(self, session_ids: Iterable[str]) -> None:
+        """The ends of these sessions are on disk, durably: they may be sent."""
+        self._ledger_wait.note_written(session_ids)
+
+    def ledger_failed(self, error: BaseException, now: float) -> None:
+        """They wait, and are tried again."""
+        self._ledger_wait.note_failure(now)
+        self._last_error = f"the ledger can't be written: {error}"
 
     def drop(self, records: Sequence[Record], now: float) -> None:
         """Accepts and drops them: there was no room."""
@@ -116,7 +135,7 @@ class Delivery:
     def next_batch(self, now: float) -> Batch | None:
         """What is to be sent now; the answer comes by `settle` or `fail`."""
         self._advance_tail(now)
-        for end in self._arrivals.release_ends():
+        for end in self._arrivals.release_ends(self._ledger_wait):
             end.queued_at = now
             self._scheduler.push(end)
         batch = self._scheduler.next_batch(now)
@@ -244,9 +263,9 @@ class Delivery:
             yield connect_at
         yield from self._scheduler.deadlines(now)
         yield from (at for at in self._disk.retry_times() if at > now)
-        retry_at = self._undeliverable.retry_at
-        if retry_at is not None and retry_at > now:
-            yield retry_at
+        for retry_at in (self._undeliverable.retry_at, self._ledger_wait.retry_at):
+            if retry_at is not None and retry_at > now:
+                yield retry_at
 
     @property
     def books(self) -> Books:

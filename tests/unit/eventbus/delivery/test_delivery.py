@@ -183,11 +183,31 @@ def test_a_session_end_leaves_when_all_before_it_is_resolved() -> None:
     retry = delivery.next_batch(1.0)
     assert retry is not None
     delivery.settle(retry, [], 1.0)
+    assert delivery.next_batch(1.0) is None, "its ledger is not on disk"
+    delivery.ledger_written(["s1"])
     last = delivery.next_batch(1.0)
     assert last is not None
     assert list(last.records) == [end]
     delivery.settle(last, [], 1.0)
     assert delivery.take_ended_sessions() == ["s1"]
+
+
+def test_a_ledger_that_cannot_be_written_is_tried_again_after_a_pause() -> None:
+    delivery = make_delivery()
+    assert not delivery.wants_ledger(0.0)
+    end = make_record(make_route("", "session_end"), 0)
+    assert delivery.offer([end], end.size_bytes, 0.0, cases_of([end]), "s1") is not None
+    assert delivery.wants_ledger(0.0)
+    assert not delivery.wants_ledger(0.0), "one at a time"
+    delivery.ledger_failed(OSError("disk full"), 0.0)
+    assert delivery.last_error == "the ledger can't be written: disk full"
+    assert delivery.deadline(0.0) == pytest.approx(0.1)
+    assert not delivery.wants_ledger(0.05)
+    assert delivery.wants_ledger(0.1)
+    delivery.ledger_written(["s1"])
+    assert not delivery.wants_ledger(0.1)
+    delivery.set_flushing(is_flushing=True)
+    assert delivery.next_batch(0.1) is not None
 
 
 def test_a_full_queue_takes_nothing_more_and_a_session_end_all_the_same() -> None:

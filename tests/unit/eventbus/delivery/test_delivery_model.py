@@ -113,6 +113,8 @@ class World:
         self.session = 0
         self.open_session: set[int] = set()
         self.ended_sessions: dict[str, set[int]] = {}
+        # Those whose end is in the ledger on disk.
+        self.in_ledger: set[str] = set()
         self.boot(0)
 
     def boot(self, carried: int) -> None:
@@ -123,6 +125,7 @@ class World:
         self.spill: Spill | None = None
         self.load = 0
         self.undeliverable: list[Undeliverable] = []
+        self.is_writing_ledger = False
 
     def step(self) -> None:
         steps = [
@@ -136,6 +139,7 @@ class World:
             (self.write_spool, 10),
             (self.read_spool, 10),
             (self.write_dead_letters, 5),
+            (self.write_ledger, 5),
             (self.clean_up, 2),
             (self.restart, 0.3),
         ]
@@ -204,6 +208,7 @@ class World:
             if record.route.payload_case == "session_end":
                 done = self.confirmed | self.dead_lettered | self.dropped | self.lost
                 assert self.ended_sessions[record.route.session_id] <= done, "a session's end overtook the session"
+                assert record.route.session_id in self.in_ledger, "a session's end overtook its ledger"
 
     @property
     def ordered(self) -> bool:
@@ -277,6 +282,8 @@ class World:
         if self.fails():
             self.delivery.spill_failed(OSError("disk full"), self.now)
             return
+        # What is in the spool is in the ledger before.
+        self.note_ledger()
         spans = [
             self.disk.append(group.records, new_segment=spill.in_new_segment and index == 0)
             for index, group in enumerate(spill.groups)
@@ -312,6 +319,20 @@ class World:
             self.delivery.dead_lettered()
         self.undeliverable = []
 
+    def write_ledger(self) -> None:
+        if not self.is_writing_ledger:
+            self.is_writing_ledger = self.delivery.wants_ledger(self.now)
+        elif self.fails():
+            self.delivery.ledger_failed(OSError("disk full"), self.now)
+            self.is_writing_ledger = False
+        else:
+            self.note_ledger()
+
+    def note_ledger(self) -> None:
+        self.in_ledger |= set(self.ended_sessions)
+        self.delivery.ledger_written(self.in_ledger)
+        self.is_writing_ledger = False
+
     def clean_up(self) -> None:
         for group in self.delivery.take_resolved_spans():
             self.disk.groups.remove(group)
@@ -335,6 +356,7 @@ class World:
         self.boot(self.disk.reopen())
 
     def shut_down(self) -> None:
+        self.note_ledger()
         leftovers = self.delivery.abandon()
         for leftover in leftovers:
             self.disk.insert(leftover.after_segment, leftover.records)
@@ -350,7 +372,8 @@ class World:
             if self.delivery.is_idle:
                 return
             self.now += 1.0
-            for step in (self.connect, self.send, self.answer, self.write_spool, self.read_spool, self.write_dead_letters):
+            work = (self.write_spool, self.read_spool, self.write_dead_letters, self.write_ledger)
+            for step in (self.connect, self.send, self.answer, *work):
                 step()
         raise AssertionError(f"stuck with {self.delivery.books}")
 
