@@ -149,7 +149,12 @@ def common_bus_options(
             choices=("spool", "block", "drop"),
             default="spool",
         ),
-        option("block-timeout", "How long a response may wait when overflow is block", parse=duration(), default=5.0),
+        option(
+            "block-timeout",
+            "How long a response may wait when overflow is block, or for the disk with --spool-mode always",
+            parse=duration(),
+            default=5.0,
+        ),
         option("max-retries", "How often a transient failure is retried", parse=integer(0), default=10),
         option("retry-backoff-ms", "Pause before the first retry; doubles, with jitter", parse=duration_ms(1), default=100),
         option("retry-backoff-max-ms", "Longest pause between retries", parse=duration_ms(1), default=30_000),

@@ -112,7 +112,8 @@ class Publisher:
     async def publish(self, events: Sequence[Event]) -> None:
         """Hands events over to all buses; waits only for one that has no room for them, not longer than its block time-out.
 
-        In write-ahead mode it also waits until they are on disk: what it returned for survives the death of the process.
+        In write-ahead mode it also waits until they are on disk: what it returned for survives the death of the process. Where they
+        are not after the block time-out, or were dropped, it raises.
 
         Raises where an event is too large for a bus that is told to fail; then no bus has accepted any of them.
         """

@@ -83,7 +83,7 @@ class Courier:
             name, spool, ledger, dead_letters, delivery, router, ledger_writer, written_ahead, monitor, thread, clocks, log
         )
         self._pump = pump = Pump(delivery, calls, disk, ledger_writer, clocks, self._after_round)
-        self._intake = intake = Intake(policy, block_timeout_s, delivery, sessions, written_ahead, clocks, pump.wake)
+        self._intake = intake = Intake(name, policy, block_timeout_s, delivery, sessions, written_ahead, clocks, pump.wake)
         self._parcels = ParcelBuilder(bus, router, oversize)
         self._drop_notice = DropNotice(name, delivery, router, self._parcels, intake, clocks)
         self._housekeeping = housekeeping = Housekeeping(
@@ -125,7 +125,7 @@ class Courier:
         await self._intake.accept_later(parcel)
 
     async def written(self, parcel: Parcel) -> None:
-        """Where events are written ahead: returns when these are on disk, or after the block time-out."""
+        """Where events are written ahead: returns when these are on disk. Raises where they are not after the block time-out."""
         await self._intake.written(parcel)
 
     async def resend(self, events: list[Event]) -> None:

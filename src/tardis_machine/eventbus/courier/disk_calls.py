@@ -114,7 +114,7 @@ class DiskCalls:
         except DeliveryError as error:
             self._delivery.dead_letters_failed(error, self._clocks.now())
         else:
-            self._delivery.dead_lettered()
+            self._written_ahead.note_written(self._delivery.dead_lettered())
             self._monitor.note_dead_letters(len(letters), letters[0][1])
 
     async def leave_all(self) -> None:
@@ -136,7 +136,9 @@ class DiskCalls:
             failure = error
             self._log.error("events are lost, as the spool can't take them", bus=self._bus, error=str(error))
         self._delivery.abandoned(saved, failure)
-        self._written_ahead.let_go()
+        self._written_ahead.let_go(
+            "" if failure is None else f"events to {self._bus} are lost, as the spool can't take them: {failure}"
+        )
 
     async def close(self) -> None:
         """Lets go of the files."""

@@ -57,6 +57,8 @@ class Delivery:
         self._undeliverable = UndeliverableQueue(RetryPause(policy, random))
         # The last thing that went wrong.
         self._last_error: str | None = None
+        # The same for the disk; None once something was written.
+        self.disk_error: str | None = None
 
     def carry(self, count: int, last_segment: int) -> None:
         """An earlier run left so many records in the spool, whose last segment this is. To be called before anything else."""
@@ -102,15 +104,18 @@ class Delivery:
         """Accepts and drops them: there was no room."""
         self._accounts.drop(records, now)
 
-    def refuse(self, records: Sequence[Record], reason: str, now: float) -> None:
+    def refuse(self, records: Sequence[Record], reason: str, now: float) -> list[Arrival]:
         """Accepts records that the bus can't take at all: they go to the dead letters."""
+        arrivals = []
         for record in records:
             group = RecordGroup([record], record.size_bytes, Arrival(1, now), now)
             group.arrival.after_segment = self._disk.last_segment
             self._arrivals.enter(group)
             self._memory.take(group.memory_bytes)
             self._undeliverable.push([Undeliverable(group, reason)])
+            arrivals.append(group.arrival)
         self._accounts.accept(len(records), Counter([record.route.payload_case for record in records]))
+        return arrivals
 
     def _enter(self, group: RecordGroup, now: float) -> None:
         self._memory.take(group.memory_bytes)
@@ -166,17 +171,20 @@ class Delivery:
         """What is to be written to the dead letters now; the answer comes by `dead_lettered` or `dead_letters_failed`."""
         return self._undeliverable.start(now)
 
-    def dead_lettered(self) -> None:
-        """They are durable."""
-        for found in self._undeliverable.take_written():
+    def dead_lettered(self) -> list[Arrival]:
+        """They are durable; returns what they arrived with."""
+        written = self._undeliverable.take_written()
+        self.disk_error = None
+        for found in written:
             self._accounts.dead_letter(found.record)
             self._arrivals.resolve(found.group.arrival, 1)
             self._memory.give_back(found.group.memory_bytes)
+        return [found.group.arrival for found in written]
 
     def dead_letters_failed(self, error: BaseException, now: float) -> None:
         """They wait, and are tried again."""
         self._undeliverable.note_failure(now)
-        self._last_error = str(error)
+        self._last_error = self.disk_error = str(error)
 
     def _advance_tail(self, now: float) -> None:
         for group in self._disk.take_passing(self._memory):
@@ -190,6 +198,7 @@ class Delivery:
     def spilled(self, spill: Spill, spans: Sequence[SpoolSpan], now: float) -> list[SpoolSpan]:
         """They are on disk, at these spans; returns those that stay in memory too, and need not be read back."""
         self._disk.note_written()
+        self.disk_error = None
         kept = []
         for group, span in zip(spill.groups, spans, strict=True):
             self._accounts.write(whole(group))
@@ -203,7 +212,7 @@ class Delivery:
     def spill_failed(self, error: BaseException, now: float) -> None:
         """They stay in memory, and are tried again."""
         self._disk.note_write_failure(now)
-        self._last_error = str(error)
+        self._last_error = self.disk_error = str(error)
 
     def spool_has_room(self) -> None:
         """What could not be written may be tried at once."""
