@@ -94,8 +94,8 @@ def common_bus_options(
     `key_option` and `destination_template` are the names of its templates (`partition-key-template`; `stream-template`), None
     where it has no such thing. `aliases` maps an option to further spellings, all without prefix. Whatever they are called,
     `Settings.for_bus` gives them as routing, include_payloads, key_template, destination_template, static_headers,
-    meta_headers_prefix, max_batch_size, max_batch_delay_ms, queue_max_bytes, overflow, block_timeout, max_retries,
-    retry_backoff_ms, retry_backoff_max_ms, oversize and dead_letter_dir.
+    meta_headers_prefix, max_batch_size, max_batch_delay_ms, queue_max_bytes, overflow, block_timeout, max_refusals, max_retries,
+    retry_backoff_ms, retry_backoff_max_ms, oversize, dead_letter_dir and dead_letter_max_bytes.
     """
 
     def option(name: str, help_: str, *, key: str = "", **fields: Any) -> Option:
@@ -155,6 +155,12 @@ def common_bus_options(
             parse=duration(),
             default=5.0,
         ),
+        option(
+            "max-refusals",
+            "Records that may go to the dead letters in a row; then the bus pauses, and tries them again",
+            parse=integer(1),
+            default=1000,
+        ),
         option("max-retries", "How often a transient failure is retried", parse=integer(0), default=10),
         option("retry-backoff-ms", "Pause before the first retry; doubles, with jitter", parse=duration_ms(1), default=100),
         option("retry-backoff-max-ms", "Longest pause between retries", parse=duration_ms(1), default=30_000),
@@ -170,5 +176,11 @@ def common_bus_options(
             parse=path,
             default=lambda environ: state_dir(environ) / "dead-letter" / prefix,
             default_text=f"{{state}}/dead-letter/{prefix}",
+        ),
+        option(
+            "dead-letter-max-bytes",
+            "Largest size of that folder; what it has no room for waits",
+            parse=size_bytes(1024),
+            default=1024**3,
         ),
     )

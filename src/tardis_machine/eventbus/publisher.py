@@ -67,6 +67,7 @@ class Publisher:
                     Policy.from_options(plan.options, plan.bus.limits, write_ahead=spool_mode == "always"),
                     folder=spool_dir / plan.bus.name,
                     dead_letter_dir=plan.options["dead_letter_dir"],
+                    dead_letter_max_bytes=plan.options["dead_letter_max_bytes"],
                     spool_max_bytes=spool_max_bytes,
                     oversize=plan.options["oversize"],
                     block_timeout_s=plan.options["block_timeout"],

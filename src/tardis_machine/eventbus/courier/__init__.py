@@ -55,6 +55,7 @@ class Courier:
         *,
         folder: Path,
         dead_letter_dir: Path,
+        dead_letter_max_bytes: int,
         spool_max_bytes: int,
         oversize: Oversize,
         block_timeout_s: float,
@@ -68,11 +69,11 @@ class Courier:
         clocks = Clocks(wall_us)
         spool = Spool(folder, spool_max_bytes, sync=policy.write_ahead)
         ledger = Ledger(folder / "sessions", sync=policy.write_ahead)
-        dead_letters = DeadLetters(name, dead_letter_dir)
+        dead_letters = DeadLetters(name, dead_letter_dir, dead_letter_max_bytes)
         # The state machine.
         self._delivery = delivery = Delivery(policy, bus.limits, random)
         # What can be seen of it.
-        self._monitor = monitor = BusMonitor(name, delivery, spool, clocks)
+        self._monitor = monitor = BusMonitor(name, delivery, spool, dead_letters, clocks)
         # The thread of spool, ledger and dead letters.
         self._disk_thread = thread = DiskThread(name)
         ledger_writer = LedgerWriter(name, ledger, delivery, thread, clocks, log)

@@ -68,6 +68,7 @@ class DiskCalls:
 
     def _open(self) -> Recovered:
         self._spool.lock()
+        self._dead_letters.measure()
         problems = self._ledger.read_open()
         recovered = self._spool.open(self._ledger.recover if self._ledger.open_sessions else None)
         recovered.problems += problems
@@ -113,6 +114,7 @@ class DiskCalls:
             await self._disk.run(self._dead_letters.write, letters)
         except DeliveryError as error:
             self._delivery.dead_letters_failed(error, self._clocks.now())
+            self._monitor.note_stuck_letters(len(letters), error)
         else:
             self._written_ahead.note_written(self._delivery.dead_lettered())
             self._monitor.note_dead_letters(len(letters), letters[0][1])

@@ -297,6 +297,11 @@ class Delivery:
         return self._connection.is_connected
 
     @property
+    def is_paused(self) -> bool:
+        """Whether so many records were refused in a row that no more are given up: they are tried again."""
+        return self._scheduler.is_paused
+
+    @property
     def failures(self) -> int:
         """How often the bus as a whole failed since something was last confirmed."""
         return self._connection.failures

@@ -92,6 +92,7 @@ class World:
             overflow=random.choice(["spool", "spool", "block", "drop"]),
             write_ahead=random.random() < 0.3,
             max_retries=random.choice([0, 1, 3]),
+            max_refusals=random.choice([1, 5, 1000]),
         )
         # How often things go wrong in this world, from hardly to mostly.
         self.misfortune = random.choice([0.05, 0.3, 0.7])
@@ -126,6 +127,7 @@ class World:
         self.load = 0
         self.undeliverable: list[Undeliverable] = []
         self.is_writing_ledger = False
+        self.refused_in_a_row = 0
 
     def step(self) -> None:
         steps = [
@@ -221,6 +223,7 @@ class World:
         if not self.fails():
             batch = self.flights.pop(0 if self.ordered else self.random.randrange(len(self.flights)))
             self.settle(batch, ["ok"] * len(batch), set())
+            self.count_refusals(0, confirmed=True)
             return
         kind = self.random.choice(["partial", "partial", "cut", "unanswered", "refused", "nonsense"])
         index = self.random.randrange(len(self.flights))
@@ -236,10 +239,16 @@ class World:
             batch = self.flights.pop(index)
             answers = [(batch, self.outcome(batch, kind, failed_lanes))]
         for batch, outcome in answers:
+            before, given_up = self.delivery.books.confirmed, len([*self.delivery._undeliverable])
             if isinstance(outcome, Exception):
                 self.delivery.fail(batch, outcome, self.now)
             else:
                 self.delivery.settle(batch, outcome, self.now)
+            self.count_refusals(len([*self.delivery._undeliverable]) - given_up, confirmed=self.delivery.books.confirmed > before)
+
+    def count_refusals(self, given_up: int, *, confirmed: bool) -> None:
+        self.refused_in_a_row = given_up if confirmed else self.refused_in_a_row + given_up
+        assert self.refused_in_a_row <= self.policy.max_refusals, "a bus that refuses everything makes dead letters of everything"
 
     def outcome(self, batch: Batch, kind: str, failed_lanes: set[tuple[str, str]]) -> Exception | list[Failure]:
         """What the bus stores of a batch, and what it answers."""
