@@ -191,9 +191,9 @@ async def test_a_bus_that_was_refused_later_is_still_tried(tmp_path: Path) -> No
 async def test_each_bus_gets_what_its_allow_list_has_and_a_ledger_of_that(tmp_path: Path) -> None:
     trades, all_of_it, no_ends = ScriptedBus("trades"), ScriptedBus("all"), ScriptedBus("no-ends")
     plans = [
-        make_plan(trades, tmp_path, Routing(destination="t", include_payloads=["trade", "sessionEnd"])),
+        make_plan(trades, tmp_path, Routing(destination="t", include_payloads=["trade"])),
         make_plan(all_of_it, tmp_path),
-        make_plan(no_ends, tmp_path, Routing(destination="t", include_payloads=["bookChange"])),
+        make_plan(no_ends, tmp_path, Routing(destination="t", include_payloads=["bookChange", "-session_end"])),
     ]
     publisher = Publisher(plans, spool_dir=tmp_path / "spool")
     assert publisher.include is None

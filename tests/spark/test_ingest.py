@@ -234,7 +234,9 @@ def test_a_checkpoint_without_its_progress_is_refused_and_skips_no_batch(
         with pytest.raises(LakeError, match="replaced by an older one"):
             lake.ingest(until="bronze")
     shutil.rmtree(checkpoint)
-    assert lake.ingest(until="bronze") == {"bronze.events": 35}, "as it says: a new stream begins"
+    assert lake.count(EVENTS) == 30
+    lake.ingest(until="bronze")
+    assert lake.count(EVENTS) == 65, "as it says: a new stream begins"
 
 
 def test_what_is_refused_is_kept_also_where_as_many_rows_are_good_as_there_are_files(lake: LakeUnderTest) -> None:

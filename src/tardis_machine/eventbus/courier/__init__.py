@@ -64,6 +64,7 @@ class Courier:
     ) -> None:
         name = bus.name
         self.name = name
+        self._bus = bus
         self.router = router
         self._log = log = get_logger(f"eventbus.{name}")
         clocks = Clocks(wall_us)
@@ -112,6 +113,8 @@ class Courier:
         if refusal is not None:
             await self.abort()
             raise refusal
+        if self._bus.limits.gives_up:
+            self._log.info("something is given up by choice", bus=self.name, gives_up=self._bus.limits.gives_up)
 
     def prepare(self, bundle: Bundle) -> Parcel:
         """The events as this bus takes them; nothing is accepted yet. Raises where a record is too large and that is to fail."""
