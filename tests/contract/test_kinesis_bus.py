@@ -161,6 +161,27 @@ async def test_by_default_what_fails_is_sent_again_with_all_later_ones_of_its_ke
         assert [value for value in last_copies if value[:1] == symbol] == [b"%s %d" % (symbol, n) for n in range(700)]
 
 
+async def test_permissions_that_are_revoked_and_given_back_cost_a_few_dead_letters_and_nothing_else(
+    kinesis: KinesisUnderTest, publish: Callable[..., Any]
+) -> None:
+    publisher = await publish(**{"max-refusals": 50, "max-batch-size": 20})
+    events = make_events(make_stream(), 400)
+    values = [msgspec.structs.replace(event, value=b"%d" % event.sequence) for event in events]
+    kinesis.service.fail("AccessDeniedException", message="not authorized")
+    await publisher.publish(values)
+    async with asyncio.timeout(30):
+        while publisher.health()[0].state != "paused" or publisher.receipts[0].dead_lettered == 0:
+            await asyncio.sleep(0.02)
+    kinesis.service.heal()
+    (receipt,) = await publisher.close(60)
+    assert 0 < receipt.dead_lettered <= 50
+    assert receipt.unconfirmed == receipt.dropped == 0
+    letters = [letter for path in dead_letter_files(kinesis.folder / "dead-letters") for letter in read_dead_letters(path)]
+    buried = {letter.value for letter in letters}
+    arrived = {record.value for record in kinesis.read_back()}
+    assert {event.value for event in values} - arrived == buried
+
+
 async def test_without_order_calls_are_full_and_nothing_is_lost(kinesis: KinesisUnderTest, publish: Callable[..., Any]) -> None:
     dice = random.Random(7)
     kinesis.service.refuse(THROTTLED, only=lambda entry: dice.random() < 0.05)

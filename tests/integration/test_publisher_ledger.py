@@ -80,7 +80,7 @@ async def test_sessions_that_could_not_be_closed_are_closed_later(tmp_path: Path
     await eventually(lambda: "the ledger can't be written" in caplog.text)
     folder.heal()
     await eventually(lambda: bool(read_closed_sessions(folder.path)))
-    assert not list(folder.path.glob("session-*.json"))
+    await eventually(lambda: not list(folder.path.glob("session-*.json")))
     await publisher.close(10)
     (closed,) = read_closed_sessions(folder.path)
     assert (closed.session_id, closed.complete) == ("s1", True)
