@@ -222,6 +222,9 @@ QUEUE_BYTES = Metric("bus_queue_bytes", "gauge", "Bytes that wait in memory", _B
 SPOOL_EVENTS = Metric("bus_spool_events", "gauge", "Events that wait on disk", _BUS)
 SPOOL_BYTES = Metric("bus_spool_bytes", "gauge", "Bytes of the spool on disk", _BUS)
 SPOOL_MAX_BYTES = Metric("bus_spool_max_bytes", "gauge", "Largest size of the spool in bytes", _BUS)
+DEAD_LETTER_BYTES = Metric("bus_dead_letter_bytes", "gauge", "Bytes of the dead letters on disk", _BUS)
+DEAD_LETTER_MAX_BYTES = Metric("bus_dead_letter_max_bytes", "gauge", "Largest size of the dead letters in bytes", _BUS)
+BUS_PAUSED = Metric("bus_paused", "gauge", "1 while the bus refuses everything, and events wait", _BUS)
 OLDEST_UNCONFIRMED_SECONDS = Metric(
     "bus_oldest_unconfirmed_seconds", "gauge", "Age of the oldest unconfirmed event in seconds", _BUS
 )

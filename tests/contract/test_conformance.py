@@ -32,6 +32,13 @@ def suite_of(bus: str) -> type[BusConformance]:
 globals().update({f"Test{bus.capitalize()}Bus": suite_of(bus) for bus in BUS_MODULES if not has_own_tests(bus)})
 
 
+def test_what_a_service_cannot_have_is_not_tested_and_the_rest_is() -> None:
+    missing = [name for name, test in vars(suite_of("file")).items() if name.startswith("test_") and test is None]
+    assert missing == ["test_what_is_refused_holds_up_nothing_else_and_is_kept"]
+    assert suite_of("file").test_a_service_that_comes_later_is_waited_for
+    assert all(getattr(suite_of("redis"), name) for name in vars(BusConformance) if name.startswith("test_"))
+
+
 def test_a_bus_has_the_suite_in_its_own_file_or_here() -> None:
     assert has_own_tests("file")
     assert not has_own_tests("pigeon")

@@ -13,6 +13,7 @@ from hashlib import md5
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
@@ -128,7 +129,7 @@ async def test_records_that_fail_are_sent_again_alone_and_in_order(
     dice = random.Random(7)
     kinesis.service.refuse(THROTTLED, only=lambda entry: dice.random() < 0.3)
     session = Session("s-1")
-    publisher = await publish(aggregate=aggregate, **{"max-retries": 100})
+    publisher = await publish(aggregate=aggregate, order="key", **{"max-retries": 100})
     for _ in range(4):
         await publisher.publish(session.encode(sample_messages(len(session.messages) + 96)[-96:]))
     (receipt,) = await publisher.close(60)
@@ -138,6 +139,47 @@ async def test_records_that_fail_are_sent_again_alone_and_in_order(
     for entries in puts(kinesis):
         keys = [entry["PartitionKey"] for entry in entries]
         assert len(keys) == len(set(keys)), "a call has two of a key, of which the first may fail alone"
+
+
+async def test_by_default_what_fails_is_sent_again_with_all_later_ones_of_its_key(
+    kinesis: KinesisUnderTest, publish: Callable[..., Any]
+) -> None:
+    dice = random.Random(11)
+    kinesis.service.refuse(THROTTLED, only=lambda entry: dice.random() < 0.03)
+    publisher = await publish(aggregate=False, **{"max-retries": 100})
+    events = [event for symbol in ("A", "B", "C") for event in make_events(make_stream(symbol), 700)]
+    values = [msgspec.structs.replace(event, value=f"{event.stream.symbol} {event.sequence}".encode()) for event in events]
+    await publisher.publish(values)
+    (receipt,) = await publisher.close(60)
+    assert receipt.is_complete
+    assert receipt.retried > 0
+    assert len(puts(kinesis)) < 200, "calls are not full"
+    arrived = [record.value for record in kinesis.read_back() if record.value[:2] in (b"A ", b"B ", b"C ")]
+    assert len(arrived) > len(values), "nothing that was stored behind a failure came again"
+    last_copies = list(dict.fromkeys(reversed(arrived)))[::-1]
+    for symbol in (b"A", b"B", b"C"):
+        assert [value for value in last_copies if value[:1] == symbol] == [b"%s %d" % (symbol, n) for n in range(700)]
+
+
+async def test_permissions_that_are_revoked_and_given_back_cost_a_few_dead_letters_and_nothing_else(
+    kinesis: KinesisUnderTest, publish: Callable[..., Any]
+) -> None:
+    publisher = await publish(**{"max-refusals": 50, "max-batch-size": 20})
+    events = make_events(make_stream(), 400)
+    values = [msgspec.structs.replace(event, value=b"%d" % event.sequence) for event in events]
+    kinesis.service.fail("AccessDeniedException", message="not authorized")
+    await publisher.publish(values)
+    async with asyncio.timeout(30):
+        while publisher.health()[0].state != "paused" or publisher.receipts[0].dead_lettered == 0:
+            await asyncio.sleep(0.02)
+    kinesis.service.heal()
+    (receipt,) = await publisher.close(60)
+    assert 0 < receipt.dead_lettered <= 50
+    assert receipt.unconfirmed == receipt.dropped == 0
+    letters = [letter for path in dead_letter_files(kinesis.folder / "dead-letters") for letter in read_dead_letters(path)]
+    buried = {letter.value for letter in letters}
+    arrived = {record.value for record in kinesis.read_back()}
+    assert {event.value for event in values} - arrived == buried
 
 
 async def test_without_order_calls_are_full_and_nothing_is_lost(kinesis: KinesisUnderTest, publish: Callable[..., Any]) -> None:
@@ -278,8 +320,11 @@ async def test_doctor_is_told_shards_retention_and_order(kinesis: KinesisUnderTe
     assert "is active (provisioned), has 2 open shards, which take 2000 records and 2 MB a second" in told
     assert "keeps records for 24 hours" in told
     assert "1048576 bytes at most" in told
-    assert "one record of a key a call" in told
+    assert "by choice it gives up order for a key where a part of a call fails" in told
     await bus.close()
+    slow = await connected(kinesis, order="key")
+    assert "by choice it gives up pace: some 100 records a second for a key" in "\n".join(await slow.check())
+    await slow.close()
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,12 @@ async def test_the_stream_is_made_for_every_subject_that_can_come(nats_server: N
     with pytest.raises(TerminalDeliveryError, match="--nats-stream MD2 can't be used: subjects overlap"):
         async with connected(nats_server, stream="MD2"):
             pass
-    only_quotes = {"stream": "MD", "subject": "other", "subject-routing": "quote:quotes", "include-payloads": "quote"}
+    only_quotes = {
+        "stream": "MD",
+        "subject": "other",
+        "subject-routing": "quote:quotes",
+        "include-payloads": "quote,-session_end",
+    }
     async with connected(nats_server, **only_quotes):
         pass  # the base subject can't come
 

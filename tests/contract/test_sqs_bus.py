@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from tardis_machine.bronze.decoding import decode_event
@@ -153,7 +154,7 @@ async def test_messages_that_fail_are_sent_again_alone_and_in_order(fifo: SqsUnd
     dice = random.Random(3)
     fifo.service.refuse("InternalError", only=lambda entry: dice.random() < 0.2)
     session = Session("s-1")
-    async with publishing(fifo, **{"max-retries": 100}) as publisher:
+    async with publishing(fifo, order="key", **{"max-retries": 100}) as publisher:
         await publisher.publish(session.encode(sample_messages(240)))
         (receipt,) = await publisher.close(60)
     assert receipt.is_complete
@@ -166,12 +167,27 @@ async def test_messages_that_fail_are_sent_again_alone_and_in_order(fifo: SqsUnd
 
 async def test_calls_may_be_filled_with_messages_of_one_group_in_order(fifo: SqsUnderTest) -> None:
     session = Session("s-1")
-    async with publishing(fifo, order="call") as publisher:
+    async with publishing(fifo) as publisher:
         await publisher.publish(session.encode(sample_messages(360, ("XBTUSD",))))
         (receipt,) = await publisher.close(60)
     assert receipt.is_complete
     assert len(sent(fifo)) < 70
     BusConformance().check_session(BusConformance().read(fifo), session)
+
+
+async def test_by_default_what_fails_is_there_again_with_all_later_ones_of_its_group(fifo: SqsUnderTest) -> None:
+    dice = random.Random(5)
+    fifo.service.refuse("InternalError", only=lambda entry: dice.random() < 0.05)
+    async with publishing(fifo, **{"max-retries": 100}) as publisher:
+        events = make_events(make_stream("A"), 400)
+        values = [msgspec.structs.replace(event, value=b"%d" % event.sequence) for event in events]
+        await publisher.publish(values)
+        (receipt,) = await publisher.close(60)
+    assert receipt.is_complete
+    assert receipt.retried > 0
+    arrived = [int(record.value) for record in fifo.read_back() if record.value.isdigit()]
+    assert len(arrived) > 400, "nothing that was stored behind a failure came again"
+    assert list(dict.fromkeys(reversed(arrived)))[::-1] == list(range(400))
 
 
 async def test_what_is_sent_again_to_a_fifo_queue_is_dropped_and_a_second_replay_is_not(fifo: SqsUnderTest) -> None:

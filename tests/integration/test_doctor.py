@@ -70,7 +70,9 @@ def test_all_is_well_and_the_probe_is_seen_for_what_it_is(
         assert event.meta["session_id"] in shown
 
 
-@pytest.mark.parametrize(("allowed", "case"), [("trade,error", "error"), ("trade", None)])
+@pytest.mark.parametrize(
+    ("allowed", "case"), [("trade", "session_end"), ("trade,error,-session_end", "error"), ("trade,-session_end", None)]
+)
 def test_the_allow_list_is_respected(capsys: pytest.CaptureFixture[str], tmp_path: Path, allowed: str, case: str | None) -> None:
     code, shown = examine(capsys, "--file-dir", str(tmp_path), "--file-include-payloads", allowed)
     assert code == 0, shown

@@ -191,9 +191,9 @@ async def test_a_bus_that_was_refused_later_is_still_tried(tmp_path: Path) -> No
 async def test_each_bus_gets_what_its_allow_list_has_and_a_ledger_of_that(tmp_path: Path) -> None:
     trades, all_of_it, no_ends = ScriptedBus("trades"), ScriptedBus("all"), ScriptedBus("no-ends")
     plans = [
-        make_plan(trades, tmp_path, Routing(destination="t", include_payloads=["trade", "sessionEnd"])),
+        make_plan(trades, tmp_path, Routing(destination="t", include_payloads=["trade"])),
         make_plan(all_of_it, tmp_path),
-        make_plan(no_ends, tmp_path, Routing(destination="t", include_payloads=["bookChange"])),
+        make_plan(no_ends, tmp_path, Routing(destination="t", include_payloads=["bookChange", "-session_end"])),
     ]
     publisher = Publisher(plans, spool_dir=tmp_path / "spool")
     assert publisher.include is None
@@ -304,16 +304,20 @@ async def test_an_end_while_the_ledger_is_being_written_forgets_nothing(tmp_path
     await publisher.publish(make_events(TRADES, 10))
     publisher.session_end("s1")
     courier = publisher._couriers["scripted"]
-    # The disk is busy, so that what is to be written waits for its turn.
-    busy = asyncio.create_task(courier._disk_thread.run(time.sleep, 0.5))
     await eventually(lambda: courier._delivery.is_idle)
+
+    async def keep_disk_busy() -> None:
+        """So that what is to be written waits for its turn."""
+        for _ in range(10):
+            await courier._disk_thread.run(time.sleep, 0.05)
+
+    busy = [asyncio.create_task(keep_disk_busy()) for _ in range(2)]
     housekeeping, idle = courier._housekeeping, courier._housekeeping._task
     housekeeping.start()
-    await asyncio.sleep(0)
-    assert housekeeping._writing.locked()
-    assert courier._delivery.take_ended_sessions() == [], "the end that is resolved is not about to be written"
+    await eventually(lambda: bool(housekeeping._ledger.settled))
+    assert housekeeping._writing.locked(), "the end that is resolved is not about to be written"
     await publisher.close(10)
-    await busy
+    await asyncio.gather(*busy, return_exceptions=True)
     assert idle is not None
     idle.cancel()
     assert [session.session_id for session in read_closed_sessions(tmp_path / "spool" / "scripted" / "sessions")] == ["s1"]

@@ -19,7 +19,7 @@ from tardis_machine.bronze.event import digest_of
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent, SessionEnd
 
 PROGRAM = """
-import asyncio, json, sys
+import asyncio, json, os, signal, sys
 from pathlib import Path
 from tardis_machine.eventbus import plan_bus
 from tardis_machine.bronze.encoding import BronzeEncoder
@@ -46,6 +46,10 @@ async def main():
             await publisher.publish(events)
             print(json.dumps({"published": [event.event_id.hex() for event in events]}), flush=True)
         publisher.session_end(session)
+        if len(sys.argv) > 5:
+            while publisher.receipts[0].confirmed <= batches * 100:
+                await asyncio.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGKILL)
     await publisher.close(60)
 
 asyncio.run(main())
@@ -154,3 +158,19 @@ def test_without_write_ahead_a_kill_is_seen_in_the_ledger(tmp_path: Path) -> Non
     # The ledger is at most about a second old; what it has and the bus lacks was in memory only.
     assert all(known[symbol] > 0 for symbol in "AB")
     assert all(delivered[symbol] > 0 for symbol in "AB")
+
+
+@pytest.mark.parametrize("mode", ["overflow", "always"])
+@pytest.mark.timeout(120)
+def test_a_complete_session_stays_complete_when_its_machine_is_killed_right_after_its_end(tmp_path: Path, mode: str) -> None:
+    arguments = [sys.executable, "-c", PROGRAM, str(tmp_path), mode, "whole", "3", "die-after-the-end"]
+    killed = subprocess.run(arguments, stdout=subprocess.PIPE, check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    run_to_the_end(tmp_path, mode)
+    ends = [
+        event.session_end
+        for event in (NormalizedEvent.FromString(row["value"]) for row in read_back(tmp_path))
+        if event.HasField("session_end")
+    ]
+    assert ends
+    assert {(end.complete, end.reason, sum(entry.count for entry in end.entries)) for end in ends} == {(True, "", 300)}

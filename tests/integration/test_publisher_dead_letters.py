@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError
+from tardis_machine.errors import TerminalDeliveryError, TransientDeliveryError, UndeliveredError
 from tardis_machine.eventbus.contract import Failure, Record
 from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
 from tests.integration.published_events import TRADES, assert_in_order, interleaved
 from tests.unit.eventbus.events import make_events
 from tests.unit.eventbus.scripted_bus import LIMITS, ScriptedBus, eventually, make_publisher
+from tests.unit.eventbus.test_monitor import metric
 
 
 async def test_terminal_errors_go_to_the_dead_letters_and_can_be_replayed(tmp_path: Path) -> None:
@@ -60,6 +62,52 @@ async def test_a_batch_that_is_refused_as_a_whole_is_dead_lettered(tmp_path: Pat
     (receipt,) = await publisher.close(10)
     assert receipt.dead_lettered == receipt.published == 101
     assert receipt.last_error == "not authorised"
+
+
+async def test_a_bus_that_refuses_everything_pauses_and_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Permissions are revoked, and given back: a few dead letters, the rest waits, and the operator is told."""
+    bus = ScriptedBus("revoked")
+
+    def refuse(_: Sequence[Record]) -> list[Failure]:
+        raise TerminalDeliveryError("not authorised")
+
+    bus.fault = refuse
+    publisher = make_publisher(tmp_path, bus, max_refusals=200, max_batch_size=50)
+    await publisher.start()
+    events = make_events(TRADES, 5000)
+    for first in range(0, 5000, 100):
+        await publisher.publish(events[first : first + 100])
+        await asyncio.sleep(0)
+    await eventually(lambda: publisher.health()[0].state == "paused")
+    await eventually(lambda: publisher.receipts[0].dead_lettered == 200)
+    await eventually(lambda: metric("bus_paused", bus="revoked") == 1)
+    assert metric("bus_dead_letter_bytes", bus="revoked") > 0
+    assert "paused" in [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert "refused 200 times in a row" in (publisher.health()[0].last_error or "")
+    bus.fault = lambda _: []
+    (receipt,) = await publisher.close(20)
+    assert (receipt.dead_lettered, receipt.confirmed, receipt.unconfirmed) == (200, 4801, 0)
+    assert bus.events == events[200:]
+
+
+async def test_dead_letters_past_their_bound_wait_and_are_not_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bus = ScriptedBus()
+    bus.fault = lambda batch: [
+        Failure(index, TerminalDeliveryError("no")) for index, record in enumerate(batch) if record.route.payload_case == "trade"
+    ]
+    publisher = make_publisher(tmp_path, bus, dead_letter_max_bytes=20_000, max_batch_size=20)
+    await publisher.start()
+    await publisher.publish(interleaved(200))
+    folder = tmp_path / "dead-letters" / "scripted"
+    await eventually(lambda: "dead-letter-max-bytes" in (publisher.health()[0].last_error or ""))
+    await eventually(lambda: len(bus.events) == 200)
+    assert 0 < sum(path.stat().st_size for path in folder.iterdir()) <= 20_000
+    assert "dead letters wait, as they can't be written" in caplog.text
+    with pytest.raises(UndeliveredError, match=r"are unconfirmed \(all in the spool\)"):
+        await publisher.close(0.3)
+    (receipt,) = publisher.receipts
+    assert receipt.dead_lettered + receipt.spooled == 201
+    assert receipt.lost == 0
 
 
 async def test_one_record_that_makes_the_bus_fail_is_given_up_and_the_others_pass(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pyarrow.parquet as pq
 import pytest
 
@@ -90,6 +91,24 @@ async def test_a_client_that_leaves_ends_its_session_incomplete(api: SampleHisto
     [end] = [event.session_end for event in published(tmp_path / "events") if event.WhichOneof("payload") == "session_end"]
     assert not end.complete
     assert end.reason == "the client went away"
+
+
+async def test_a_request_whose_events_can_not_be_written_ahead_fails(api: SampleHistoryApi, tmp_path: Path) -> None:
+    """The bus is away and the spool is full: the client is not told that all is well, and the session is not complete."""
+    away = tmp_path / "disk"
+    bus = {"dir": away / "events", "block_timeout": 0.5, "queue_max_bytes": 2_000_000}
+    always = {"spool_mode": "always", "spool_max_bytes": 1_500_000, "spool_dir": tmp_path / "spool"}
+    asked = options(dataTypes=ALL_TYPES, to="2020-02-01T00:05:00Z")
+    async with running_machine(api, tmp_path / "cache", file=bus, **always) as client:
+        away.rename(tmp_path / "unmounted")
+        away.write_text("no folder")
+        with pytest.raises(aiohttp.ClientError):
+            await client.lines(asked)
+        away.unlink()
+        (tmp_path / "unmounted").rename(away)
+    ends = [event.session_end for event in published(away / "events") if event.WhichOneof("payload") == "session_end"]
+    assert [end.complete for end in ends] == [False]
+    assert "--spool-mode always" in ends[0].reason
 
 
 async def test_publishing_changes_no_byte_of_the_answer(api: SampleHistoryApi, tmp_path: Path) -> None:

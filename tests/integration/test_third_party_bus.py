@@ -108,7 +108,7 @@ def test_it_is_published_to_from_the_command_line(api: SampleHistoryApi, site: P
 
 
 async def test_it_is_published_to_from_the_library(api: SampleHistoryApi, site: Path, tmp_path: Path) -> None:
-    own = {"provider": "lines", "path": tmp_path / "events.jsonl", "include_payloads": ["trade"]}
+    own = {"provider": "lines", "path": tmp_path / "events.jsonl", "include_payloads": ["trade", "-session_end"]}
     both = [own, {"provider": "file", "dir": tmp_path / "files"}]
     async with running_machine(api, tmp_path / "cache", event_bus=both, spool_dir=tmp_path / "spool") as client:
         got = await client.lines(ASKED)

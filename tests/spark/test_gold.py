@@ -36,6 +36,8 @@ from tardis_machine.lakehouse.gold.top_of_book import TOP_OF_BOOK
 from tardis_machine.lakehouse.gold.trades_with_quotes import TRADES_WITH_QUOTES
 from tardis_machine.lakehouse.gold.volatility import VOLATILITY
 from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
+from tardis_machine.lakehouse.silver.whole_books import each_book_once
 from tardis_machine.lakehouse.sources.files import FilesSource
 from tardis_machine.lakehouse.streams import Counts
 from tardis_machine.lakehouse.tables import Table
@@ -428,6 +430,31 @@ def test_a_running_job_puts_the_parts_of_a_book_together_whichever_comes_first(l
     [state] = DeltaTable(lake.lake.path(BOOK_STATE)).to_pyarrow_table().to_pylist()
     assert [level["price"] for level in state["bids"]] == [9000 - n for n in range(12)]
     assert [level["price"] for level in state["asks"]] == [9001 + n for n in range(12)]
+
+
+def test_a_book_is_taken_once_however_many_buses_split_it(lake: LakeUnderTest) -> None:
+    """One took it whole, two in parts that do not fit together; of some books only parts are there, of some not even all."""
+    books = [change("A", after_s, {9000 - n: 1 for n in range(40)}, {}, is_snapshot=True) for after_s in range(4)]
+    wholes = BronzeEncoder(session_id="s1", origin="replay", clock_us=lambda: START_US).encode(books)
+    few, many = [split_event(event, 500) for event in wholes], [split_event(event, 300) for event in wholes]
+    counts = [(len(one), len(other)) for one, other in zip(few, many, strict=True) if one and other]
+    assert len(counts) == 4
+    assert all(1 < one < other for one, other in counts)
+    # The part of one splitting comes before all of another: with equal ids, that one would lack its levels.
+    first = [many[n][0].value for n in range(4)]  # type: ignore[index]
+    lake.bus.write("a", first)
+    lake.bus.write("b", [wholes[0].value, *(part.value for n in range(3) for part in few[n] or ())])
+    lake.bus.write("c", [part.value for n in (0, 1) for part in (many[n] or ())[1:]])
+    lake.bus.write("d", [part.value for part in (few[3] or ())[1:]])
+    lake.ingest(until="gold", gold=("top_of_book", "book_state_50_1s"))
+    silver = each_book_once(lake.lake.read(lake.spark, BOOK_CHANGES.table)).collect()
+    taken = {n: [row for row in silver if row.sequence == n] for n in range(4)}
+    assert [row.part for row in taken[0]] == [None], "the whole"
+    assert [len(taken[n]) for n in (1, 2)] == [counts[1][0], counts[2][0]], "a splitting of which all parts are there"
+    assert len(taken[3]) == counts[3][0] - 1, "the splitting of which most is there"
+    states = DeltaTable(lake.lake.path(BOOK_STATE)).to_pyarrow_table().sort_by("local_ts").to_pylist()
+    for state in states[:3]:
+        assert [level["price"] for level in state["bids"]] == [9000 - n for n in range(40)]
 
 
 def change(

@@ -8,6 +8,7 @@ import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
@@ -30,6 +31,9 @@ from tests.spark.lake_under_test import (
     trades,
     watched_streams,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -207,6 +211,32 @@ def test_workers_and_spark_go_on_where_the_other_stopped(lake: LakeUnderTest) ->
     (stream,) = (place.name for place in Path(by_workers.root, "_checkpoints").glob("bronze-*"))
     identity = Path(by_workers.checkpoint(stream), "identity").read_text()
     assert marks.transaction_version(f"{stream}/{identity}/{EVENTS.name}") == 2
+
+
+@pytest.mark.parametrize("is_uri", [False, True], ids=["workers", "spark"])
+def test_a_checkpoint_without_its_progress_is_refused_and_skips_no_batch(
+    spark: SparkSession, tmp_path: Path, *, is_uri: bool
+) -> None:
+    lake = LakeUnderTest(spark, tmp_path, is_uri=is_uri)
+    lake.bus.write("a", encode(trades(10)))
+    lake.ingest(until="bronze")
+    (checkpoint,) = (tmp_path / "lake" / "_checkpoints").glob("bronze-*")
+    shutil.copytree(checkpoint, tmp_path / "older")
+    lake.bus.write("b", encode(trades(20, start=10), session="s2"))
+    lake.ingest(until="bronze")
+    shutil.rmtree(checkpoint / "progress")
+    lake.bus.write("c", encode(trades(5, start=100), session="s3"))
+    with pytest.raises(LakeError, match=r"the progress of the stream 'bronze-.*' was removed .* remove .*bronze-.* as a whole"):
+        lake.ingest(until="bronze")
+    if not is_uri:
+        # An older copy: Spark itself would not see that its batches were there before.
+        shutil.copytree(tmp_path / "older" / "progress", checkpoint / "progress")
+        with pytest.raises(LakeError, match="replaced by an older one"):
+            lake.ingest(until="bronze")
+    shutil.rmtree(checkpoint)
+    assert lake.count(EVENTS) == 30
+    lake.ingest(until="bronze")
+    assert lake.count(EVENTS) == 65, "as it says: a new stream begins"
 
 
 def test_what_is_refused_is_kept_also_where_as_many_rows_are_good_as_there_are_files(lake: LakeUnderTest) -> None:

@@ -37,12 +37,12 @@ class Session:
     def values(self) -> list[bytes]:
         return [event.value for event in self.events]
 
-    def end(self, *, complete: bool = True, reason: str = "", counted: Sequence[Event] | None = None) -> bytes:
+    def end(self, *, complete: bool = True, reason: str = "", counted: Sequence[Event] | None = None, after_us: int = 1) -> bytes:
         ledger = Ledger(Path("unused"))
         ledger.start(self.name, "test", "replay", {}, START_US)
         for event in self.events if counted is None else counted:
             ledger.add([Tally([event])], START_US)
-        session = ledger.end(self.name, complete=complete, reason=reason, now_us=START_US + 1)
+        session = ledger.end(self.name, complete=complete, reason=reason, now_us=START_US + after_us)
         assert session is not None
         [end] = self._encoder.encode_session_end(to_session_end(session))
         return end.value
@@ -155,6 +155,21 @@ def test_what_is_whole_is_said_to_be_and_what_is_taken_away_is_found(lake: LakeU
     write_outcome(whole, "table", out)
     assert "5 sessions: 3 complete, 1 incomplete, 1 open" in out.getvalue()
     assert out.getvalue().endswith("Nothing is missing.\n")
+
+
+def test_a_second_ledger_that_knows_less_hides_no_loss(lake: LakeUnderTest) -> None:
+    """A machine that was killed right after a session's end may have ended it once more, with what it had written down."""
+    killed, cut = Session("killed", trades(12)), Session("cut", trades(12, start=100))
+    later = killed.end(complete=False, reason="died", counted=[], after_us=1000)
+    lake.bus.write("a", [*killed.values[:7], killed.end(), later])
+    shut_down = cut.end(complete=False, reason="the machine was shut down")
+    lake.bus.write("b", [*cut.values[:7], shut_down, cut.end(complete=False, reason="died", counted=[], after_us=1000)])
+    lake.ingest(until="bronze")
+    outcome = verify(lake.spark, lake.lake)
+    states = {session.session: (session.state, session.published, session.reason) for session in outcome.sessions}
+    assert states == {"killed": ("complete", 12, None), "cut": ("incomplete", 12, "the machine was shut down")}
+    lost = [(item.session, item.first_sequence, item.last_sequence) for item in outcome.missing]
+    assert sorted(lost) == [("cut", 7, 11), ("killed", 7, 11)]
 
 
 def test_a_lake_without_anything_to_compare_is_named(lake: LakeUnderTest, tmp_path: Path) -> None:

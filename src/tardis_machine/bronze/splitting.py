@@ -1,10 +1,11 @@
 """A book that is too large for a bus's record, spread over several events, and put together again.
 
 The parts have the sequence, the times and the envelope of the whole, some of its levels each, and say in `part` which they are. Their
-ids follow from the id of the whole and the number of the part. Of a book change only the first part is a snapshot: who applies the
-parts in order has the same book, whether or not they look at `part`.
+ids follow from the id of the whole, the number of the part, how many there are, and which levels it has: what one bus split into three
+and another into five has eight ids. Of a book change only the first part is a snapshot: who applies the parts in order has the same
+book, whether or not they look at `part`.
 
-Invariant: `join_parts` of the parts is the whole; what can't be split is left alone.
+Invariant: `join_parts` of the parts is the whole, and parts with equal ids are equal; what can't be split is left alone.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def _part(event: Event, whole: NormalizedEvent, chosen: Sequence[Sequence[Place]
     part.null_fields[:] = _rename(whole.null_fields, moved)
     if index and case == "book_change":
         payload.is_snapshot = False
-    event_id = xxh3_128_digest(event.event_id + index.to_bytes(4, "little"))
+    first_level = sum(map(len, chosen[:index]))
+    which = (index, len(chosen), first_level, first_level + len(chosen[index]))
+    event_id = xxh3_128_digest(event.event_id + b"".join(number.to_bytes(4, "little") for number in which))
     part.event_id = event_id
     payload.part.whole_event_id, payload.part.index, payload.part.count = event.event_id, index, len(chosen)
     return Event(event.stream, event_id, part.SerializeToString(deterministic=True), event.sequence, event.local_ts_us)

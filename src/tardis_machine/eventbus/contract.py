@@ -160,8 +160,8 @@ class Limits(msgspec.Struct, frozen=True):
     ordered: bool = True
     """Order for a key is promised. Where not, a lane may be in several sends at once, and a record that fails is overtaken."""
     keeps_order_in_batch: bool = True
-    """A record that fails takes the later ones of its lane in the same batch with it: none of them is stored before it. Where
-    not, the publisher puts at most one record of a lane in a batch."""
+    """A record that fails takes the later ones of its lane in the same batch with it: none of them is stored before it, or they are
+    stored once more behind it. Where not, the publisher puts at most one record of a lane in a batch."""
     concurrent_sends: int = 1
     """How many `send` may run at once."""
     keeps_order_across_sends: bool = False
@@ -170,6 +170,8 @@ class Limits(msgspec.Struct, frozen=True):
     """A `send` that takes longer is cancelled and counts as a Transient error."""
     carries_headers: bool = True
     """Where not, static headers are put into the event's meta."""
+    gives_up: str = ""
+    """What the chosen options give up, for the log at the start: a sentence without its first capital and its point."""
 
 
 class EventBus(Protocol):

@@ -5,14 +5,16 @@ to the log of closed ones. A file that is there at a start belongs to a process 
 with what was last written plus what the spool still holds. In write-ahead mode that is exact, as nothing leaves the spool before
 the ledger has it on disk; otherwise it lacks what was accepted in the last moments and never reached the disk.
 
+The beginning and the end of a session survive a power cut once they are written; with `sync` (write-ahead) all that is written does.
+
 Invariant: the ledger counts what was accepted for the bus after its allow list, be it delivered, dead-lettered or dropped later:
-what the lake lacks of that is missing.
+what the lake lacks of that is missing. The log of closed sessions consists of whole lines.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +24,12 @@ import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from ..bronze.event import DIGEST_MASK, Event, Tally
+from .durable_files import append_lines, sync_folder
 
 if TYPE_CHECKING:
     from ..generated.lakehouse.bronze.v1.normalized_event_pb2 import SessionEnd
 
-__all__ = ["Ledger", "LedgerEntry", "LedgerSession", "to_session_end"]
+__all__ = ["Ledger", "LedgerChange", "LedgerEntry", "LedgerSession", "to_session_end"]
 
 DIED = "the machine ended before the session did"
 
@@ -76,6 +79,23 @@ class LedgerSession(msgspec.Struct):
     entries: list[LedgerEntry] = []
 
 
+class LedgerChange(msgspec.Struct, frozen=True):
+    """A session's ledger on its way to the disk."""
+
+    session_id: str
+    content: bytes
+    month: str
+    """When the session began: `2024-01`."""
+    is_durable: bool
+    """It is to survive a power cut, and not only the end of the process."""
+
+    @property
+    def file_name(self) -> str:
+        """The session's file, while it is not settled."""
+        readable = quote(self.session_id, safe="")[:100]
+        return f"session-{readable}-{xxh3_64_hexdigest(self.session_id.encode())}.json"
+
+
 class _OpenSession:
     """A session on its way: its entries by series."""
 
@@ -96,9 +116,12 @@ class _OpenSession:
 class Ledger:
     """The sessions of one bus. `add` and the like are quick and belong to the event loop; what touches the disk is named so."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, sync: bool = False) -> None:
         self._folder = folder
+        self._sync = sync
         self._sessions: dict[str, _OpenSession] = {}
+        # Ended and resolved, and not in the log of closed ones yet.
+        self._settled: dict[str, LedgerSession] = {}
 
     def start(self, session_id: str, source: str, origin: str, meta: Mapping[str, str], now_us: int) -> None:
         """A session begins, unless it is known already."""
@@ -139,55 +162,72 @@ class Ledger:
         """Those that have not ended."""
         return [session_id for session_id, found in self._sessions.items() if found.session.ended_us is None]
 
+    @property
+    def ended_sessions(self) -> list[str]:
+        """Those that have ended and are not settled."""
+        return [session_id for session_id, found in self._sessions.items() if found.session.ended_us is not None]
+
     def _current(self, found: _OpenSession) -> LedgerSession:
         found.session.entries = [found.entries[series] for series in sorted(found.entries)]
         return found.session
 
-    def take_changes(self, now_us: int, *, only_new: bool = False) -> list[tuple[str, bytes]]:
-        """What `write_changes` is to write: file names and contents of sessions that changed since the last call, or began."""
+    def take_changes(self, now_us: int, *, only_new: bool = False) -> list[LedgerChange]:
+        """What `write_changes` is to write: sessions that changed since the last call, or began, or ended."""
         changes = []
-        for session_id, found in self._sessions.items():
+        for found in self._sessions.values():
             if found.is_new or (found.is_dirty and not only_new):
+                is_durable = self._sync or found.is_new
                 found.is_dirty = found.is_new = False
                 found.session.written_us = now_us
-                changes.append((_file_name(session_id), msgspec.json.encode(self._current(found))))
+                changes.append(_to_change(self._current(found), is_durable=is_durable))
         return changes
 
-    def put_back(self, changes: Iterable[tuple[str, bytes]]) -> None:
+    def put_back(self, changes: Iterable[LedgerChange]) -> None:
         """These could not be written, and are to be taken again."""
-        names = {name for name, _ in changes}
-        for session_id, found in self._sessions.items():
-            if _file_name(session_id) in names:
+        for change in changes:
+            found = self._sessions.get(change.session_id)
+            if found is not None:
                 found.is_new = found.is_dirty = True
 
-    def take_settled(self, session_ids: Iterable[str]) -> list[tuple[str, bytes]]:
-        """What `write_settled` is to write: sessions whose end is resolved; the ledger forgets them."""
-        settled = []
+    def settle(self, session_ids: Iterable[str]) -> None:
+        """The ends of these sessions are resolved: they are to move to the log of closed ones."""
         for session_id in session_ids:
             found = self._sessions.get(session_id)
             if found is not None and found.session.ended_us is not None:
+                self._settled[session_id] = found.session
                 del self._sessions[session_id]
-                settled.append((_file_name(session_id), msgspec.json.encode(found.session)))
-        return settled
 
-    def write_changes(self, changes: Iterable[tuple[str, bytes]]) -> None:
-        """Replaces the files of open sessions."""
-        for name, content in changes:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = self._folder / f".{name}"
-            temporary.write_bytes(content)
-            temporary.replace(self._folder / name)
+    @property
+    def settled(self) -> list[LedgerChange]:
+        """What `write_settled` is to write next, all of one month; `forget` must follow."""
+        changes = [_to_change(session, is_durable=True) for session in self._settled.values()]
+        return [change for change in changes if change.month == changes[0].month]
 
-    def write_settled(self, settled: Iterable[tuple[str, bytes]]) -> None:
-        """Moves sessions to the log of closed ones, durably."""
-        for name, content in settled:
-            month = datetime.fromtimestamp(msgspec.json.decode(content, type=LedgerSession).started_us / 1e6, UTC)
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with (self._folder / f"closed-{month:%Y-%m}.jsonl").open("ab") as log:
-                log.write(content + b"\n")
-                log.flush()
-                os.fdatasync(log.fileno())
-            (self._folder / name).unlink(missing_ok=True)
+    def forget(self, settled: Iterable[LedgerChange]) -> None:
+        """These are in the log of closed sessions."""
+        for change in settled:
+            del self._settled[change.session_id]
+
+    def write_changes(self, changes: Sequence[LedgerChange]) -> None:
+        """Replaces the files of sessions. OSError where that fails; some may be replaced then."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for change in changes:
+            temporary = self._folder / f".{change.file_name}"
+            with temporary.open("wb") as file:
+                file.write(change.content)
+                file.flush()
+                if change.is_durable:
+                    os.fdatasync(file.fileno())
+            temporary.replace(self._folder / change.file_name)
+        if any(change.is_durable for change in changes):
+            sync_folder(self._folder)
+
+    def write_settled(self, settled: Sequence[LedgerChange]) -> None:
+        """Moves sessions to the log of closed ones; with an OSError, none of them."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        append_lines(self._folder / f"closed-{settled[0].month}.jsonl", [change.content for change in settled])
+        for change in settled:
+            (self._folder / change.file_name).unlink(missing_ok=True)
 
     def read_open(self) -> list[str]:
         """Takes in the sessions that a process which died left behind; a problem for each file that can't be read."""
@@ -199,7 +239,8 @@ class Ledger:
                 path.replace(path.with_suffix(".damaged"))
                 problems.append(f"the ledger {path} can't be read and was put aside: {error}")
             else:
-                self._sessions[session.session_id] = _OpenSession(session, is_new=False)
+                # Where it has ended, that is to survive a power cut before its end is sent again.
+                self._sessions[session.session_id] = _OpenSession(session, is_new=session.ended_us is not None)
         return problems
 
     def recover(self, event: Event) -> None:
@@ -218,9 +259,9 @@ class Ledger:
         return [self._current(found) for found in self._sessions.values() if found.session.ended_us is not None]
 
 
-def _file_name(session_id: str) -> str:
-    readable = quote(session_id, safe="")[:100]
-    return f"session-{readable}-{xxh3_64_hexdigest(session_id.encode())}.json"
+def _to_change(session: LedgerSession, *, is_durable: bool) -> LedgerChange:
+    began = datetime.fromtimestamp(session.started_us / 1e6, UTC)
+    return LedgerChange(session.session_id, msgspec.json.encode(session), f"{began:%Y-%m}", is_durable)
 
 
 def to_session_end(session: LedgerSession) -> SessionEnd:

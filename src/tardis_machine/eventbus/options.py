@@ -6,11 +6,11 @@ Invariant: they are spelled with the bus's prefix and its own word for a destina
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
-from ..bronze.payload_case import parse_payload_case
+from ..bronze.payload_case import PAYLOAD_CASES, parse_payload_case
 from ..settings import (
     Option,
     Refused,
@@ -26,7 +26,15 @@ from ..settings import (
     text,
 )
 
-__all__ = ["DEFAULT_KEY_TEMPLATE", "PLACEHOLDERS", "RESERVED_HEADERS", "common_bus_options", "template"]
+__all__ = [
+    "DEFAULT_KEY_TEMPLATE",
+    "PLACEHOLDERS",
+    "RESERVED_HEADERS",
+    "WITHOUT_SESSION_END",
+    "admitted_payloads",
+    "common_bus_options",
+    "template",
+]
 
 DEFAULT_KEY_TEMPLATE = "{{exchange}}|{{symbol}}|{{payloadCase}}"
 
@@ -36,6 +44,10 @@ PLACEHOLDERS = ("exchange", "symbol", "payloadCase", "dataType", "source", "orig
 RESERVED_HEADERS = ("payloadCase", "dataType", "eventId")
 """Headers that every record carries; static ones may not take their names."""
 
+SESSION_END = "session_end"
+WITHOUT_SESSION_END = "-session_end"
+"""In an allow list: the ends of sessions are not published either."""
+
 _PLACEHOLDER = re.compile(r"\{\{\s*(.*?)\s*\}\}")
 
 
@@ -44,6 +56,24 @@ def _read_payload_case(given: str) -> str:
         return parse_payload_case(given)
     except ValueError as error:
         raise Refused(str(error)) from None
+
+
+def _read_included(given: str) -> str:
+    if not given.startswith("-"):
+        return _read_payload_case(given)
+    if _read_payload_case(given[1:]) != SESSION_END:
+        raise Refused(
+            f"{given!r} can't be left out by name, only {WITHOUT_SESSION_END} can: others are left out by not being listed"
+        )
+    return WITHOUT_SESSION_END
+
+
+def admitted_payloads(listed: Sequence[str] | None) -> tuple[str, ...]:
+    """The payload cases that an allow list has. The ends of sessions prove what is missing: only who names them goes without."""
+    named = {_read_included(case) for case in listed or ()}
+    admitted = named - {WITHOUT_SESSION_END} or set(PAYLOAD_CASES)
+    admitted = admitted - {SESSION_END} if WITHOUT_SESSION_END in named else admitted | {SESSION_END}
+    return tuple(case for case in PAYLOAD_CASES if case in admitted)
 
 
 def _read_destination(given: str) -> str:
@@ -74,7 +104,7 @@ def _read_template(given: str) -> str:
 template: ValueParser[str] = ValueParser(_read_template, "text with {{placeholders}}", "TEMPLATE")
 """Text with placeholders, all of them known."""
 
-_payload_cases = items(_read_payload_case, takes="payload cases, separated by commas", metavar="CASE,…")
+_payload_cases = items(_read_included, takes="payload cases, separated by commas", metavar="CASE,…")
 
 
 def common_bus_options(
@@ -94,8 +124,8 @@ def common_bus_options(
     `key_option` and `destination_template` are the names of its templates (`partition-key-template`; `stream-template`), None
     where it has no such thing. `aliases` maps an option to further spellings, all without prefix. Whatever they are called,
     `Settings.for_bus` gives them as routing, include_payloads, key_template, destination_template, static_headers,
-    meta_headers_prefix, max_batch_size, max_batch_delay_ms, queue_max_bytes, overflow, block_timeout, max_retries,
-    retry_backoff_ms, retry_backoff_max_ms, oversize and dead_letter_dir.
+    meta_headers_prefix, max_batch_size, max_batch_delay_ms, queue_max_bytes, overflow, block_timeout, max_refusals, max_retries,
+    retry_backoff_ms, retry_backoff_max_ms, oversize, dead_letter_dir and dead_letter_max_bytes.
     """
 
     def option(name: str, help_: str, *, key: str = "", **fields: Any) -> Option:
@@ -124,7 +154,11 @@ def common_bus_options(
             parse=routing,
             key="routing",
         ),
-        option("include-payloads", "Payload cases to publish; others are dropped before they are encoded", parse=_payload_cases),
+        option(
+            "include-payloads",
+            f"Payload cases to publish, and {SESSION_END} always, unless {WITHOUT_SESSION_END} is listed; others are not encoded",
+            parse=_payload_cases,
+        ),
         *templates,
         option(
             headers_option, "Headers that are the same on every record", parse=pairs(name=_read_header_name), key="static_headers"
@@ -149,7 +183,18 @@ def common_bus_options(
             choices=("spool", "block", "drop"),
             default="spool",
         ),
-        option("block-timeout", "How long a response may wait when overflow is block", parse=duration(), default=5.0),
+        option(
+            "block-timeout",
+            "How long a response may wait when overflow is block, or for the disk with --spool-mode always",
+            parse=duration(),
+            default=5.0,
+        ),
+        option(
+            "max-refusals",
+            "Records that may go to the dead letters in a row; then the bus pauses, and tries them again",
+            parse=integer(1),
+            default=1000,
+        ),
         option("max-retries", "How often a transient failure is retried", parse=integer(0), default=10),
         option("retry-backoff-ms", "Pause before the first retry; doubles, with jitter", parse=duration_ms(1), default=100),
         option("retry-backoff-max-ms", "Longest pause between retries", parse=duration_ms(1), default=30_000),
@@ -165,5 +210,11 @@ def common_bus_options(
             parse=path,
             default=lambda environ: state_dir(environ) / "dead-letter" / prefix,
             default_text=f"{{state}}/dead-letter/{prefix}",
+        ),
+        option(
+            "dead-letter-max-bytes",
+            "Largest size of that folder; what it has no room for waits",
+            parse=size_bytes(1024),
+            default=1024**3,
         ),
     )

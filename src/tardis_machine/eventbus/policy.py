@@ -29,6 +29,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int = 10
     backoff_base_s: float = 0.1
     backoff_max_s: float = 30.0
+    max_refusals: int = 1000
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], limits: Limits, *, write_ahead: bool) -> Policy:
@@ -43,6 +44,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             max_retries=options["max_retries"],
             backoff_base_s=options["retry_backoff_ms"] / 1000,
             backoff_max_s=options["retry_backoff_max_ms"] / 1000,
+            max_refusals=options["max_refusals"],
         )
 
     def backoff_s(self, attempt: int, random: Callable[[], float]) -> float:

@@ -67,6 +67,7 @@ class Publisher:
                     Policy.from_options(plan.options, plan.bus.limits, write_ahead=spool_mode == "always"),
                     folder=spool_dir / plan.bus.name,
                     dead_letter_dir=plan.options["dead_letter_dir"],
+                    dead_letter_max_bytes=plan.options["dead_letter_max_bytes"],
                     spool_max_bytes=spool_max_bytes,
                     oversize=plan.options["oversize"],
                     block_timeout_s=plan.options["block_timeout"],
@@ -112,7 +113,8 @@ class Publisher:
     async def publish(self, events: Sequence[Event]) -> None:
         """Hands events over to all buses; waits only for one that has no room for them, not longer than its block time-out.
 
-        In write-ahead mode it also waits until they are on disk: what it returned for survives the death of the process.
+        In write-ahead mode it also waits until they are on disk: what it returned for survives the death of the process. Where they
+        are not after the block time-out, or were dropped, it raises.
 
         Raises where an event is too large for a bus that is told to fail; then no bus has accepted any of them.
         """

@@ -14,7 +14,7 @@ from .delivery.accounts import Books
 
 __all__ = ["BusHealth", "BusState", "Receipt", "undelivered"]
 
-BusState = Literal["connecting", "connected", "retrying", "spooling", "closed"]
+BusState = Literal["connecting", "connected", "retrying", "paused", "spooling", "closed"]
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):

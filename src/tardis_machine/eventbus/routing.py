@@ -16,7 +16,7 @@ from ..bronze.payload_case import parse_payload_case
 from ..bronze.wire import delimited, tag
 from ..errors import SettingsError
 from .contract import Records, Route
-from .options import DEFAULT_KEY_TEMPLATE, RESERVED_HEADERS, template
+from .options import DEFAULT_KEY_TEMPLATE, RESERVED_HEADERS, admitted_payloads, template
 
 __all__ = ["Router", "Routing", "Template"]
 
@@ -66,7 +66,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
     routing: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Payload case to destination."""
     include_payloads: Sequence[str] | None = None
-    """The allow list; None admits all."""
+    """The allow list; None admits all. It has `session_end` unless `-session_end` is listed."""
     key_template: str = DEFAULT_KEY_TEMPLATE
     destination_template: str | None = None
     static_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -109,7 +109,7 @@ class Router:
         listed = routing.include_payloads
         cases = None
         if listed is not None:
-            cases = _read(bus, "allow list", lambda: frozenset(parse_payload_case(case) for case in listed), problems)
+            cases = _read(bus, "allow list", lambda: frozenset(admitted_payloads(listed)), problems)
         self.include = cases
         """The payload cases that the bus takes, None for all."""
         self._key = _read(bus, "key template", lambda: Template(routing.key_template), problems)

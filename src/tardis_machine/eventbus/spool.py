@@ -28,6 +28,7 @@ import msgspec
 
 from ..bronze.event import Event
 from ..errors import SettingsError, TransientDeliveryError
+from .durable_files import sync_folder, write_all
 from .segment import StreamTable, count_events, encode_events, frames_of, is_torn, parse_event, read_run
 from .spool_span import SpoolSpan
 
@@ -195,7 +196,7 @@ class Spool:
             return
         try:
             self.persist()
-            self._seal()
+            self.seal()
         finally:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -206,7 +207,7 @@ class Spool:
         Raises a Transient error where there is no room, and has then written nothing.
         """
         if in_new_segment or (self._current is not None and self._current.size_bytes >= self._segment_bytes):
-            self._seal()
+            self.seal()
         if self._current is None:
             self._create(self.last_segment + 2)
             self.last_segment += 2
@@ -216,7 +217,7 @@ class Spool:
         """Writes groups right behind a segment, None: behind all. For a shutdown, when nothing else is written any more."""
         number = self.last_segment + 2 if after_segment is None else after_segment + 1
         if self._current is None or self._current.number != number:
-            self._seal()
+            self.seal()
             self._create(number)
             self.last_segment = max(self.last_segment, number + number % 2)
         return self._write(groups)
@@ -231,7 +232,7 @@ class Spool:
         self._segments[number] = self._current = segment
         self._table.start_segment()
         if self._sync:
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
 
     def _write(self, groups: Sequence[tuple[Sequence[Event], int]]) -> list[SpoolSpan]:
         segment = self._current
@@ -249,22 +250,31 @@ class Spool:
             self._table.start_segment()
             raise TransientDeliveryError(f"the spool {self.folder} is full: it holds {self.size_bytes} of {self.max_bytes} bytes")
         try:
-            _write_all(self._current_fd, b"".join(parts))
+            write_all(self._current_fd, b"".join(parts))
             if self._sync:
                 os.fdatasync(self._current_fd)
         except OSError as error:
             self._table.start_segment()
-            os.ftruncate(self._current_fd, segment.size_bytes)
+            self._cut(segment)
             raise self._unwritable(error) from error
         segment.size_bytes = end
         segment.unread += sum(span.count for span in spans)
         self.size_bytes += added_bytes
         return spans
 
+    def _cut(self, segment: _Segment) -> None:
+        """Cuts off what was not written whole; where not even that can be done, the segment is written to no more."""
+        try:
+            os.ftruncate(self._current_fd, segment.size_bytes)
+        except OSError:
+            os.close(self._current_fd)
+            self._current, self._current_fd = None, -1
+
     def _unwritable(self, error: OSError) -> TransientDeliveryError:
         return TransientDeliveryError(f"the spool {self.folder} can't be written: {error.strerror or error}")
 
-    def _seal(self) -> None:
+    def seal(self) -> None:
+        """Writes the segment at hand to the disk itself, and begins another one with the next event."""
         if self._current is None:
             return
         os.fdatasync(self._current_fd)
@@ -366,7 +376,7 @@ class Spool:
         freed_bytes = 0
         for segment in [segment for segment in self._segments.values() if segment.resume == segment.size_bytes]:
             if segment is self._current:
-                self._seal()
+                self.seal()
             segment.path.unlink(missing_ok=True)
             del self._segments[segment.number]
             freed_bytes += segment.size_bytes
@@ -389,17 +399,3 @@ def _mapped(path: Path, size_bytes: int) -> Iterator[memoryview]:
     with path.open("rb") as file:
         # Not closed by hand: it ends with the last view of it.
         yield memoryview(mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ))
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -35,7 +35,9 @@ _log = get_logger("lakehouse.bronze")
 class BronzeWriter(BatchWriter):
     """Appends batches of records, in the columns that every source has."""
 
-    def __init__(self, lake: Lake, stream: str, *, bus: str, source: SourceStream, identity: str, may_repeat: bool) -> None:
+    def __init__(
+        self, lake: Lake, stream: str, *, bus: str, source: SourceStream, identity: str | None, may_repeat: bool
+    ) -> None:
         super().__init__(lake, stream, identity=identity, may_repeat=may_repeat)
         self.bus = bus
         self._to_records = source.to_records

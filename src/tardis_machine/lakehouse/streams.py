@@ -3,7 +3,8 @@
 A killed job ends with the same rows as one that nobody killed. Spark writes down what a batch holds before it runs, so a batch that was
 cut off is run again with the same rows. And each append carries the stream's identity and the batch's number; Delta commits these together
 with the rows, and refuses to commit them twice. The identity lies in the checkpoint: who removes the checkpoint begins a new stream,
-whose batches are not taken for those of the old one.
+whose batches are not taken for those of the old one. It is written when Spark has planned the first batch: an identity without
+progress means that the progress was removed, and its batches would be taken for those that were committed before.
 
 Invariant: a batch is in each of its tables once, however often it was run.
 """
@@ -68,7 +69,8 @@ class Counts:
 class BatchWriter(ABC):
     """Appends the batches of one stream to tables, each batch once; a stream subclasses it with what a batch becomes."""
 
-    def __init__(self, lake: Lake, stream: str, *, identity: str, may_repeat: bool) -> None:
+    def __init__(self, lake: Lake, stream: str, *, identity: str | None, may_repeat: bool) -> None:
+        """`identity`: None where the stream has none yet."""
         self.lake = lake
         self.stream = stream
         self.counts = Counts()
@@ -76,13 +78,15 @@ class BatchWriter(ABC):
         """How many it has written."""
         self.failure: Exception | None = None
         self.appender = Appender(lake)
-        self._app_id = f"{stream}/{identity}"
+        self._has_identity = identity is not None
+        self._app_id = f"{stream}/{identity or uuid.uuid4().hex}"
         self._may_repeat = may_repeat
         self._prepared: set[str] = set()
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """What Spark calls for each batch."""
         try:
+            self._keep_identity(batch.sparkSession)
             self.write(batch, batch_id)
         except Exception as error:
             self.failure = error
@@ -90,6 +94,11 @@ class BatchWriter(ABC):
         # Only the first batch of a run can be one that an earlier run was killed in.
         self._may_repeat = False
         self.batches += 1
+
+    def _keep_identity(self, spark: SparkSession) -> None:
+        if not self._has_identity:
+            self.lake.storage.write_text(spark, _identity_path(self.lake, self.stream), self._app_id.rpartition("/")[2])
+            self._has_identity = True
 
     @abstractmethod
     def write(self, batch: DataFrame, batch_id: int) -> None:
@@ -114,6 +123,8 @@ class BatchWriter(ABC):
         appended = self.appender.append(batch, to_rows, filled, steps, may_repeat=self._may_repeat)
         if appended is None:
             return None
+        if not self._may_repeat and any(part.rows and not part.is_new for part in appended.values()):
+            raise _removed_progress(self.lake, self.stream)
         for name, part in appended.items():
             if part.is_new and part.rows:
                 self.counts.add(name, part.rows)
@@ -170,7 +181,9 @@ def start_stream(
 ) -> tuple[StreamingQuery, BatchWriter]:
     """Starts a stream where it stopped last; without a trigger it ends when it has read what is there now."""
     progress = progress_of(lake, stream)
-    identity = _identity(rows.sparkSession, lake.storage, f"{lake.checkpoint(stream)}/identity")
+    identity = lake.storage.read_text(rows.sparkSession, _identity_path(lake, stream)).strip() or None
+    if identity is not None and not _has_progress(rows.sparkSession, lake.storage, progress):
+        raise _removed_progress(lake, stream)
     writer = make_writer(lake, stream, identity=identity, may_repeat=_may_have_pending_batch(lake.storage, progress))
     query = rows.writeStream.queryName(stream).option("checkpointLocation", progress).foreachBatch(writer)
     query = query.trigger(availableNow=True) if trigger_s is None else query.trigger(processingTime=f"{trigger_s} seconds")
@@ -182,13 +195,23 @@ def progress_of(lake: Lake, stream: str) -> str:
     return f"{lake.checkpoint(stream)}/progress"
 
 
-def _identity(spark: SparkSession, storage: Storage, path: str) -> str:
-    found = storage.read_text(spark, path).strip()
-    if found:
-        return found
-    identity = uuid.uuid4().hex
-    storage.write_text(spark, path, identity)
-    return identity
+def _identity_path(lake: Lake, stream: str) -> str:
+    return f"{lake.checkpoint(stream)}/identity"
+
+
+def _has_progress(spark: SparkSession, storage: Storage, progress: str) -> bool:
+    direct = storage.direct
+    if direct is None:
+        return bool(storage.read_text(spark, f"{progress}/metadata"))
+    return bool(direct.list_files(f"{progress}/offsets", "*"))
+
+
+def _removed_progress(lake: Lake, stream: str) -> LakeError:
+    checkpoint = lake.checkpoint(stream)
+    return LakeError(
+        f"the progress of the stream {stream!r} was removed or replaced by an older one, or another job works on it: its next batches "
+        f"would be taken for those that the lake has; put it back, or remove {checkpoint} as a whole to begin a new stream"
+    )
 
 
 def planned_offsets(spark: SparkSession, lake: Lake, stream: str, batch_id: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -47,6 +47,8 @@ MAX_RANGES = 100_000
 """Of a lake that lacks more than this, the first ones are listed."""
 
 _SESSION_END = "session_end"
+_PUBLISHED = "CASE WHEN entries IS NOT NULL THEN aggregate(entries, 0L, (sum, entry) -> sum + entry.count) END"
+"""How many events a ledger has."""
 _HALF = "18446744073709551616"
 """2 to the power of 64: digests are summed in halves, as no number of Spark's holds 128 bits."""
 
@@ -135,14 +137,20 @@ def verify(spark: SparkSession, lake: Lake) -> Verification:
 
 
 def _read_ends(bronze: DataFrame) -> DataFrame:
-    """The last ledger of each session on each bus."""
+    """The ledger of each session on each bus: of several one that is complete, else the one that has most, else the last.
+
+    A machine that died and came back may have sent a second one, which knows less.
+    """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.window import Window
 
     records = bronze.where(F.col("payload_case") == _SESSION_END).select("bus", "position", "value")
     decoded = with_decoded(records, partial(decode_payloads, CONTROL_EVENTS.name), CONTROL_EVENTS.ddl).where(f"{REASON} IS NULL")
-    latest = Window.partitionBy("bus", "ended_session").orderBy(F.desc("ended_ts"), "position")
-    ledgers = decoded.withColumn("_copy", F.row_number().over(latest)).where("_copy = 1 AND ended_session IS NOT NULL")
+    best = Window.partitionBy("bus", "ended_session").orderBy(
+        F.desc("complete"), F.desc("published"), F.desc("ended_ts"), "position"
+    )
+    counted = decoded.withColumn("published", F.expr(_PUBLISHED))
+    ledgers = counted.withColumn("_copy", F.row_number().over(best)).where("_copy = 1 AND ended_session IS NOT NULL")
     return ledgers.select(
         "bus", F.col("ended_session").alias("session"), "complete", "reason", "started_ts", "ended_ts", "entries"
     )
@@ -194,9 +202,7 @@ def _read_sessions(ends: DataFrame, found: DataFrame) -> list[SessionState]:
     from pyspark.sql import functions as F  # noqa: N812
 
     seen = found.groupBy("bus", "session").agg(F.sum("events").alias("events"))
-    known = seen.join(ends, ["bus", "session"], "full_outer").withColumn(
-        "published", F.expr("CASE WHEN entries IS NOT NULL THEN aggregate(entries, 0L, (sum, entry) -> sum + entry.count) END")
-    )
+    known = seen.join(ends, ["bus", "session"], "full_outer").withColumn("published", F.expr(_PUBLISHED))
     return [
         SessionState(
             row["session"],

@@ -68,6 +68,23 @@ def test_the_parts_have_all_levels_in_order(message: BookChange | BookSnapshot) 
             join_parts(wrong)
 
 
+def test_parts_of_two_splittings_have_no_id_in_common() -> None:
+    """Two buses with different limits, or one whose limit was changed, split the same book."""
+    event = encode(BookChange("XBTUSD", "bitmex", True, levels(300), levels(200), AT, AT))
+    found: dict[bytes, bytes] = {}
+    counts = set()
+    for limit in range(600, 5000, 50):
+        parts = split_event(event, limit)
+        assert parts is not None
+        counts.add(len(parts))
+        for part in parts:
+            assert found.setdefault(part.event_id, part.value) == part.value, "an id stands for two parts"
+        decoded = [NormalizedEvent.FromString(part.value) for part in parts]
+        assert join_parts(decoded) == NormalizedEvent.FromString(event.value)
+    assert len(counts) > 5
+    assert len(found) == sum(counts)
+
+
 def test_levels_that_are_null_are_null_in_their_part_and_in_the_whole() -> None:
     bids, asks = levels(300), levels(300)
     for side, index in ((bids, 0), (bids, 250), (asks, 299)):

@@ -25,6 +25,8 @@ OPTIONS: dict[str, Any] = {
     "retry_backoff_ms": 5,
     "retry_backoff_max_ms": 50,
     "oversize": "dead-letter",
+    "max_refusals": 1000,
+    "dead_letter_max_bytes": 1 << 30,
 }
 
 

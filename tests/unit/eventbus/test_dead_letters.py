@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,23 @@ def test_batches(tmp_path: Path) -> None:
     letters.close()
     (path,) = dead_letter_files(tmp_path)
     assert [[letter.sequence for letter in batch] for batch in batches_of(read_dead_letters(path), 2)] == [[0, 1], [2, 3], [4]]
+
+
+def test_the_folder_is_no_larger_than_told_and_takes_more_when_some_are_gone(tmp_path: Path) -> None:
+    letters = DeadLetters("kafka", tmp_path, 2000, file_bytes=1)
+    letter = (make_record(make_route("a"), 0), "no")
+    line_bytes = len(letters._to_line(*letter, datetime.now(UTC)))
+    for _ in range(2000 // line_bytes):
+        letters.write([letter])
+    with pytest.raises(TransientDeliveryError, match=r"past --kafka-dead-letter-max-bytes \(2000\): send them again with"):
+        letters.write([letter])
+    held = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert 2000 - line_bytes < held == letters.size_bytes <= 2000
+    again = DeadLetters("kafka", tmp_path, 2000)
+    with pytest.raises(TransientDeliveryError, match="past --kafka-dead-letter-max-bytes"):
+        again.write([letter])
+    for path in dead_letter_files(tmp_path):
+        path.unlink()
+    again.write([letter])
+    letters.write([letter])
+    assert letters.size_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())

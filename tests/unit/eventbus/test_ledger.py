@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,7 +85,7 @@ def test_a_session_begins_with_its_first_event_where_it_was_not_announced(tmp_pa
 
 def test_only_what_changed_is_written(tmp_path: Path) -> None:
     ledger = start(tmp_path)
-    assert [name.startswith("session-s1-") for name, _ in ledger.take_changes(1)] == [True]
+    assert [change.file_name.startswith("session-s1-") for change in ledger.take_changes(1)] == [True]
     assert ledger.take_changes(2) == []
     ledger.add([Tally(make_events(TRADES, 1))], 3)
     assert ledger.take_changes(4, only_new=True) == []
@@ -116,16 +120,65 @@ def test_an_open_session_is_found_again_with_what_the_spool_has_beyond_it(tmp_pa
 def test_a_settled_session_is_in_the_log_and_nowhere_else(tmp_path: Path) -> None:
     ledger = start(tmp_path)
     ledger.write_changes(ledger.take_changes(1))
-    assert ledger.take_settled(["s1"]) == [], "it has not ended"
+    ledger.settle(["s1"])
+    assert ledger.settled == [], "it has not ended"
     ledger.end("s1", complete=True, reason="", now_us=2)
     ledger.write_changes(ledger.take_changes(3))
-    ledger.write_settled(ledger.take_settled(["s1", "unknown"]))
+    ledger.settle(["s1", "unknown"])
+    ledger.write_settled(ledger.settled)
+    ledger.forget(ledger.settled)
+    assert ledger.settled == []
     assert [path.name for path in tmp_path.iterdir()] == ["closed-1970-01.jsonl"]
     assert [session.session_id for session in read_closed_sessions(tmp_path)] == ["s1"]
     with (tmp_path / "closed-1970-01.jsonl").open("ab") as log:
         log.write(b'{"torn')
     assert len(read_closed_sessions(tmp_path)) == 1
     assert Ledger(tmp_path).read_open() == []
+
+
+@contextmanager
+def room_for(size_bytes: int) -> Iterator[None]:
+    """Files may have so many bytes at most, as on a disk that is full then: a write that needs more is done in part."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def close_session(ledger: Ledger, session_id: str) -> None:
+    ledger.start(session_id, "source", "replay", {}, 100)
+    ledger.write_changes(ledger.take_changes(1))
+    ledger.end(session_id, complete=True, reason="", now_us=2)
+    ledger.write_changes(ledger.take_changes(3))
+    ledger.settle([session_id])
+    ledger.write_settled(ledger.settled)
+    ledger.forget(ledger.settled)
+
+
+def test_a_full_disk_tears_no_line_of_the_closed_sessions(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    close_session(ledger, "first")
+    log = tmp_path / "closed-1970-01.jsonl"
+    size_bytes = log.stat().st_size
+    with room_for(size_bytes + 40), pytest.raises(OSError, match="File too large"):
+        close_session(ledger, "second")
+    assert log.stat().st_size == size_bytes, "half a line is left"
+    assert [path.name for path in tmp_path.glob("session-*.json")], "it is still to be closed"
+    ledger.write_settled(ledger.settled)
+    ledger.forget(ledger.settled)
+    close_session(ledger, "third")
+    assert [session.session_id for session in read_closed_sessions(tmp_path)] == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("torn_bytes", [1, 100, 200_000])
+def test_a_line_that_a_death_tore_is_cut_before_the_next_one_is_written(tmp_path: Path, torn_bytes: int) -> None:
+    close_session(Ledger(tmp_path), "first")
+    with (tmp_path / "closed-1970-01.jsonl").open("ab") as log:
+        log.write(b"{" * torn_bytes)
+    close_session(Ledger(tmp_path), "second")
+    assert [session.session_id for session in read_closed_sessions(tmp_path)] == ["first", "second"]
 
 
 def test_a_session_that_ended_but_was_not_settled_is_sent_again_as_it_was(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tardis_machine.bronze.event import Event
+from tardis_machine.bronze.payload_case import PAYLOAD_CASES
 from tardis_machine.errors import SettingsError
 from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.routing import Router, Routing, Template
@@ -111,10 +112,15 @@ def test_where_a_bus_has_no_headers_the_static_ones_are_in_the_meta_of_the_event
 
 def test_the_allow_list() -> None:
     router = Router("kafka", Routing(destination="base", include_payloads=["bookChange", "trade"]))
-    assert router.include == {"book_change", "trade"}
+    assert router.include == {"book_change", "trade", "session_end"}, "what proves that nothing is missing"
     assert router.admits("trade")
     assert not router.admits("quote")
     assert Router("kafka", Routing(destination="base")).admits("quote")
+    assert Router("kafka", Routing(destination="base", include_payloads=["trade", "-sessionEnd"])).include == {"trade"}
+    all_but_ends = Router("kafka", Routing(destination="base", include_payloads=["-session_end"])).include
+    assert all_but_ends == frozenset(PAYLOAD_CASES) - {"session_end"}
+    with pytest.raises(SettingsError, match="'-trade' can't be left out by name, only -session_end can"):
+        Router("kafka", Routing(destination="base", include_payloads=["-trade"]))
 
 
 def test_all_problems_come_together() -> None:

@@ -17,9 +17,9 @@ import msgspec
 
 from ...errors import DeliveryError, MissingExtraError, SettingsError, TerminalDeliveryError, TransientDeliveryError
 from ...settings import Option, duration, path, text, url
-from ..contract import Failure
+from ..contract import Failure, Record
 
-__all__ = ["AwsAccess", "AwsCall", "AwsClient", "AwsEntry", "Kind", "Problem", "aws_options", "send_entries"]
+__all__ = ["AwsAccess", "AwsCall", "AwsClient", "AwsEntry", "Kind", "Problem", "aws_options", "send_entries", "with_later_ones"]
 
 _CONNECT_TIMEOUT_S = 5.0
 _MESSAGE_LENGTH = 300
@@ -325,6 +325,20 @@ async def send_entries(
         else:
             await asyncio.gather(*map(send, calls))
     return failures
+
+
+def with_later_ones(batch: Sequence[Record], failures: Sequence[Failure]) -> list[Failure]:
+    """Failures, and with each that may pass all later records of its lane: stored or not, they are to come behind it."""
+    found = {failure.index: failure for failure in failures}
+    waiting: dict[tuple[str, str], Failure] = {}
+    for index, record in enumerate(batch):
+        failure, before = found.get(index), waiting.get(record.route.lane)
+        if failure is None and before is not None:
+            error = TransientDeliveryError(f"is sent again behind an earlier record of its key: {before.error}")
+            found[index] = Failure(index, error, before.is_local)
+        elif failure is not None and isinstance(failure.error, TransientDeliveryError):
+            waiting.setdefault(record.route.lane, failure)
+    return [found[index] for index in sorted(found)]
 
 
 def to_calls(entries: Iterable[AwsEntry], max_entries: int, max_bytes: int) -> list[AwsCall]:

@@ -1,8 +1,9 @@
 """The SQS bus: SendMessageBatch, and what became of each message.
 
-A standard queue promises no order, so neither does this bus for one. A FIFO queue keeps the order of a message group; as a call may
-store an entry and refuse an earlier one, a call has one entry of a group at most, unless `--sqs-order call` says that it may be
-overtaken then. Its deduplication id drops what is sent again within five minutes.
+A standard queue promises no order, so neither does this bus for one. A FIFO queue keeps the order of a message group, but a call may
+store an entry and refuse an earlier one. With `--sqs-order call`, the default, that one is then sent again with all later ones of its
+group, stored or not: a consumer meets some of them before it, and again behind it. With `key` a call has one entry of a group at
+most. The deduplication id drops what is sent again within five minutes; it is another one where a message is to be there again.
 
 Invariant: a message's body is the event in base64; its attributes are the record's headers, ten at most.
 """
@@ -22,7 +23,7 @@ from ...settings import Option, pairs, size_bytes, url
 from ..contract import Failure, Limits, Record, Route
 from ..options import DEFAULT_KEY_TEMPLATE, RESERVED_HEADERS, common_bus_options, template
 from ..routing import Routing
-from .aws import AwsAccess, AwsCall, AwsClient, AwsEntry, Kind, Problem, aws_options, send_entries
+from .aws import AwsAccess, AwsCall, AwsClient, AwsEntry, Kind, Problem, aws_options, send_entries, with_later_ones
 
 __all__ = ["OPTIONS", "REQUIRED", "SqsBus", "access_of", "create_bus", "create_routing", "routed_queues", "to_entry"]
 
@@ -56,10 +57,10 @@ OPTIONS = (
     ),
     Option(
         name="sqs-order",
-        help="Order within a message group of a FIFO queue: always kept, or, which is faster, kept unless part of a call fails",
+        help="Order in a message group of a FIFO queue: always kept, or, which is faster, kept by repeating what follows one that failed",
         group="sqs",
         choices=("key", "call"),
-        default="key",
+        default="call",
     ),
     Option(
         name="sqs-max-message-bytes",
@@ -160,6 +161,8 @@ class SqsBus:
         self._message_bytes = max_message_bytes or MESSAGE_BYTES
         self._client = AwsClient(access, "sqs", CONCURRENT_SENDS)
         self._attributes: WeakKeyDictionary[Route, Attributes] = WeakKeyDictionary()
+        # How often messages were stored before an earlier one of their group, by deduplication id; they are to be there again.
+        self._overtaking: dict[str, int] = {}
         self.limits = self._limits()
 
     def _limits(self) -> Limits:
@@ -173,7 +176,17 @@ class SqsBus:
             keeps_order_in_batch=self._fills_calls or not has_fifo,
             concurrent_sends=CONCURRENT_SENDS,
             send_timeout_s=2 * self._access.request_timeout_s,
+            gives_up=self._given_up if has_fifo else "order: a standard queue promises none",
         )
+
+    @property
+    def _given_up(self) -> str:
+        if self._fills_calls:
+            return (
+                "order in a message group where a part of a call fails: later messages arrive before it, and again behind it "
+                "(--sqs-order call; key keeps it)"
+            )
+        return "pace: one message of a group a call (--sqs-order key; call is faster)"
 
     async def connect(self) -> None:
         """A client with credentials as they are now, and queues that can be written."""
@@ -233,6 +246,7 @@ class SqsBus:
                     sentences.append(f"it drops what is sent again (scope {scope}), and has its throughput limit {limit}")
             await self._probe(queue)
             sentences.append(f"messages may be sent to {queue}")
+        sentences.append(f"by choice it gives up {self.limits.gives_up}")
         return sentences
 
     async def close(self) -> None:
@@ -241,13 +255,27 @@ class SqsBus:
 
     async def send(self, batch: Sequence[Record]) -> Sequence[Failure]:
         """A call for each queue, or more where the size limit wants it."""
-        return await send_entries(
-            [to_entry(record, index, self._attributes_of(record.route)) for index, record in enumerate(batch)],
+        failures = await send_entries(
+            [self._to_entry(record, index) for index, record in enumerate(batch)],
             max_entries=CALL_ENTRIES,
             max_bytes=self._message_bytes,
             put=self._put,
             several_destinations=len(self._queues) > 1,
         )
+        if not (self._fills_calls and self.limits.ordered) or not (failures or self._overtaking):
+            return failures
+        repeated = with_later_ones(batch, failures)
+        refused, again = ({failure.index for failure in found} for found in (failures, repeated))
+        for index, record in enumerate(batch):
+            if index not in again:
+                self._overtaking.pop(record.deduplication_id, None)
+            elif index not in refused:
+                self._overtaking[record.deduplication_id] = self._overtaking.get(record.deduplication_id, 0) + 1
+        return repeated
+
+    def _to_entry(self, record: Record, index: int) -> AwsEntry:
+        times = self._overtaking.get(record.deduplication_id, 0) if self._overtaking else 0
+        return to_entry(record, index, self._attributes_of(record.route), f"+{times}" if times else "")
 
     def _attributes_of(self, route: Route) -> Attributes:
         found = self._attributes.get(route)
@@ -293,8 +321,8 @@ class Attributes:
         self.group = to_id(route.key) if is_fifo(route.destination) else None
 
 
-def to_entry(record: Record, index: int, attributes: Attributes) -> AwsEntry:
-    """The record as an entry of SendMessageBatch."""
+def to_entry(record: Record, index: int, attributes: Attributes, copy: str = "") -> AwsEntry:
+    """The record as an entry of SendMessageBatch; `copy` tells it from one that the queue has already."""
     event_id = {"DataType": _TYPE, "StringValue": record.event.event_id.hex()}
     text = b64encode(record.value).decode()
     body: dict[str, Any] = {
@@ -304,7 +332,7 @@ def to_entry(record: Record, index: int, attributes: Attributes) -> AwsEntry:
     }
     if attributes.group is not None:
         body["MessageGroupId"] = attributes.group
-        body["MessageDeduplicationId"] = to_id(record.deduplication_id)
+        body["MessageDeduplicationId"] = to_id(record.deduplication_id + copy)
     return AwsEntry(record.destination, body, len(text) + attributes.size_bytes, (index,))
 
 

@@ -32,6 +32,7 @@ from .disk_thread import DiskThread
 from .drop_notice import DropNotice
 from .housekeeping import Housekeeping
 from .intake import Intake
+from .ledger_writer import LedgerWriter
 from .monitor import BusMonitor
 from .parcel import Oversize, Parcel, ParcelBuilder
 from .pump import Pump
@@ -54,6 +55,7 @@ class Courier:
         *,
         folder: Path,
         dead_letter_dir: Path,
+        dead_letter_max_bytes: int,
         spool_max_bytes: int,
         oversize: Oversize,
         block_timeout_s: float,
@@ -62,30 +64,32 @@ class Courier:
     ) -> None:
         name = bus.name
         self.name = name
+        self._bus = bus
         self.router = router
         self._log = log = get_logger(f"eventbus.{name}")
         clocks = Clocks(wall_us)
         spool = Spool(folder, spool_max_bytes, sync=policy.write_ahead)
-        ledger = Ledger(folder / "sessions")
-        dead_letters = DeadLetters(name, dead_letter_dir)
+        ledger = Ledger(folder / "sessions", sync=policy.write_ahead)
+        dead_letters = DeadLetters(name, dead_letter_dir, dead_letter_max_bytes)
         # The state machine.
         self._delivery = delivery = Delivery(policy, bus.limits, random)
         # What can be seen of it.
-        self._monitor = monitor = BusMonitor(name, delivery, spool, clocks)
+        self._monitor = monitor = BusMonitor(name, delivery, spool, dead_letters, clocks)
         # The thread of spool, ledger and dead letters.
         self._disk_thread = thread = DiskThread(name)
-        self._sessions = sessions = Sessions(name, ledger, delivery, router, thread, clocks, log)
+        ledger_writer = LedgerWriter(name, ledger, delivery, thread, clocks, log)
+        self._sessions = sessions = Sessions(ledger, ledger_writer, delivery, router, clocks)
         self._written_ahead = written_ahead = WrittenAhead(sessions)
         self._bus_calls = calls = BusCalls(bus, delivery, monitor, clocks, log)
         self._disk_calls = disk = DiskCalls(
-            name, spool, ledger, dead_letters, delivery, router, written_ahead, monitor, thread, clocks, log
+            name, spool, ledger, dead_letters, delivery, router, ledger_writer, written_ahead, monitor, thread, clocks, log
         )
-        self._pump = pump = Pump(delivery, calls, disk, clocks, self._after_round)
-        self._intake = intake = Intake(policy, block_timeout_s, delivery, sessions, written_ahead, clocks, pump.wake)
+        self._pump = pump = Pump(delivery, calls, disk, ledger_writer, clocks, self._after_round)
+        self._intake = intake = Intake(name, policy, block_timeout_s, delivery, sessions, written_ahead, clocks, pump.wake)
         self._parcels = ParcelBuilder(bus, router, oversize)
         self._drop_notice = DropNotice(name, delivery, router, self._parcels, intake, clocks)
         self._housekeeping = housekeeping = Housekeeping(
-            name, delivery, sessions, ledger, spool, monitor, thread, clocks, pump.wake, log
+            name, delivery, sessions, ledger, ledger_writer, spool, monitor, thread, pump.wake
         )
         # Those that wait until nothing is left.
         self._drained = Waiters()
@@ -109,6 +113,8 @@ class Courier:
         if refusal is not None:
             await self.abort()
             raise refusal
+        if self._bus.limits.gives_up:
+            self._log.info("something is given up by choice", bus=self.name, gives_up=self._bus.limits.gives_up)
 
     def prepare(self, bundle: Bundle) -> Parcel:
         """The events as this bus takes them; nothing is accepted yet. Raises where a record is too large and that is to fail."""
@@ -123,7 +129,7 @@ class Courier:
         await self._intake.accept_later(parcel)
 
     async def written(self, parcel: Parcel) -> None:
-        """Where events are written ahead: returns when these are on disk, or after the block time-out."""
+        """Where events are written ahead: returns when these are on disk. Raises where they are not after the block time-out."""
         await self._intake.written(parcel)
 
     async def resend(self, events: list[Event]) -> None:

@@ -7,6 +7,7 @@ has ended.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ...errors import DeliveryError
 from ...telemetry import Logger, redact
@@ -19,6 +20,7 @@ from ..spool import Recovered, Spool
 from ..spool_span import SpoolSpan
 from .clocks import Clocks
 from .disk_thread import DiskThread
+from .ledger_writer import LedgerWriter
 from .monitor import BusMonitor
 from .written_ahead import WrittenAhead
 
@@ -36,6 +38,7 @@ class DiskCalls:
         dead_letters: DeadLetters,
         delivery: Delivery,
         router: Router,
+        ledger_writer: LedgerWriter,
         written_ahead: WrittenAhead,
         monitor: BusMonitor,
         disk: DiskThread,
@@ -48,6 +51,7 @@ class DiskCalls:
         self._dead_letters = dead_letters
         self._delivery = delivery
         self._router = router
+        self._ledger_writer = ledger_writer
         self._written_ahead = written_ahead
         self._monitor = monitor
         self._disk = disk
@@ -64,6 +68,7 @@ class DiskCalls:
 
     def _open(self) -> Recovered:
         self._spool.lock()
+        self._dead_letters.measure()
         problems = self._ledger.read_open()
         recovered = self._spool.open(self._ledger.recover if self._ledger.open_sessions else None)
         recovered.problems += problems
@@ -71,17 +76,12 @@ class DiskCalls:
 
     async def spill(self, spill: Spill) -> None:
         """Writes to the spool."""
-        begun = self._ledger.take_changes(self._clocks.wall_us(), only_new=True)
         groups = [(group.records.events, self._clocks.to_wall_us(group.arrival.accepted_at)) for group in spill.groups]
-
-        def write() -> list[SpoolSpan]:
-            self._ledger.write_changes(begun)
-            return self._spool.append(groups, in_new_segment=spill.in_new_segment)
-
         try:
-            spans = await self._disk.run(write)
+            await self._ledger_writer.write(only_new=True)
+            append = partial(self._spool.append, groups, in_new_segment=spill.in_new_segment)
+            spans: list[SpoolSpan] = await self._disk.run(append)
         except (OSError, DeliveryError) as error:
-            self._ledger.put_back(begun)
             self._delivery.spill_failed(error, self._clocks.now())
             return
         kept = self._delivery.spilled(spill, spans, self._clocks.now())
@@ -114,8 +114,9 @@ class DiskCalls:
             await self._disk.run(self._dead_letters.write, letters)
         except DeliveryError as error:
             self._delivery.dead_letters_failed(error, self._clocks.now())
+            self._monitor.note_stuck_letters(len(letters), error)
         else:
-            self._delivery.dead_lettered()
+            self._written_ahead.note_written(self._delivery.dead_lettered())
             self._monitor.note_dead_letters(len(letters), letters[0][1])
 
     async def leave_all(self) -> None:
@@ -124,15 +125,22 @@ class DiskCalls:
             await self.write_dead_letters(undeliverable)
         saved, now_us, failure = 0, self._clocks.wall_us(), None
         try:
+            await self._ledger_writer.write(only_new=True)
+        except OSError as error:
+            self._ledger_writer.log_failure(error)
+        try:
             for leftover in self._delivery.abandon():
                 events = [record.event for record in leftover.records]
                 await self._disk.run(self._spool.insert, leftover.after_segment, [(events, now_us)])
                 saved += len(events)
+            await self._disk.run(self._spool.seal)
         except (OSError, DeliveryError) as error:
             failure = error
             self._log.error("events are lost, as the spool can't take them", bus=self._bus, error=str(error))
         self._delivery.abandoned(saved, failure)
-        self._written_ahead.let_go()
+        self._written_ahead.let_go(
+            "" if failure is None else f"events to {self._bus} are lost, as the spool can't take them: {failure}"
+        )
 
     async def close(self) -> None:
         """Lets go of the files."""

@@ -6,6 +6,7 @@ Invariant: pieces of work run one after another, in the order they were given; t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -24,6 +25,15 @@ class DiskThread:
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """The result of a piece of work."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
+
+    async def run_timed(self, work: Callable[..., T], *arguments: Any) -> tuple[T, float]:
+        """The result, and the seconds that the work took, without the wait for other work."""
+
+        def timed() -> tuple[T, float]:
+            started = time.monotonic()
+            return work(*arguments), time.monotonic() - started
+
+        return await self.run(timed)
 
     def close(self) -> None:
         """Takes no more work."""

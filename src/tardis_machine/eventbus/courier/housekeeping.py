@@ -6,15 +6,13 @@ Invariant: the ledger is written before the spool forgets an event; else a crash
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
-from ...telemetry import Logger
 from ..delivery import Delivery
 from ..ledger import Ledger
 from ..spool import Spool
-from .clocks import Clocks
 from .disk_thread import DiskThread
+from .ledger_writer import LedgerWriter
 from .monitor import BusMonitor
 from .sessions import Sessions
 
@@ -26,7 +24,7 @@ _TIME_SHARE = 0.02
 
 
 class Housekeeping:
-    """Keeps the spool and the ledger of one bus. `wake` is called when the spool has room again."""
+    """Keeps the spool and the ledger of one bus. `wake` is called when there may be something new to do."""
 
     def __init__(
         self,
@@ -34,23 +32,21 @@ class Housekeeping:
         delivery: Delivery,
         sessions: Sessions,
         ledger: Ledger,
+        ledger_writer: LedgerWriter,
         spool: Spool,
         monitor: BusMonitor,
         disk: DiskThread,
-        clocks: Clocks,
         wake: Callable[[], None],
-        log: Logger,
     ) -> None:
         self._bus = bus
         self._delivery = delivery
         self._sessions = sessions
         self._ledger = ledger
+        self._ledger_writer = ledger_writer
         self._spool = spool
         self._monitor = monitor
         self._disk = disk
-        self._clocks = clocks
         self._wake = wake
-        self._log = log
         # Held while something is being written.
         self._writing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -79,24 +75,16 @@ class Housekeeping:
     async def _persist(self) -> float:
         async with self._writing:
             spans = self._delivery.take_resolved_spans()
-            changes = self._ledger.take_changes(self._clocks.wall_us())
-            settled = self._ledger.take_settled(self._sessions.take_done())
-
-            def write() -> tuple[int, float]:
-                started = time.monotonic()
-                self._spool.ack(spans)
-                self._ledger.write_changes(changes)
-                freed_bytes = self._spool.persist()
-                self._ledger.write_settled(settled)
-                return freed_bytes, time.monotonic() - started
-
+            await self._disk.run(self._spool.ack, spans)
             try:
-                freed_bytes, took_s = await self._disk.run(write)
+                took_s = await self._ledger_writer.write()
+                freed_bytes, persisting_s = await self._disk.run_timed(self._spool.persist)
+                self._ledger.settle(self._sessions.take_done())
+                took_s += persisting_s + await self._ledger_writer.write_settled()
             except OSError as error:
-                self._ledger.put_back(changes)
-                self._log.error("the ledger can't be written", bus=self._bus, error=str(error))
+                self._ledger_writer.log_failure(error)
                 return 0.0
             if freed_bytes:
                 self._delivery.spool_has_room()
-                self._wake()
+            self._wake()
             return took_s

@@ -1,6 +1,7 @@
 """How parcels are accepted: at once, after a wait for room, or not at all.
 
-Invariant: a parcel is accepted as a whole, or dropped as a whole and counted; nothing is done for each event.
+Invariant: a parcel is accepted as a whole, or dropped as a whole and counted; nothing is done for each event. Where events are
+written ahead, nobody is told that a parcel was accepted before it is on disk: who waits in vain gets an error.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ...errors import UndeliveredError
 from ..delivery import Delivery
 from ..policy import Policy
 from .clocks import Clocks
@@ -24,6 +26,7 @@ class Intake:
 
     def __init__(
         self,
+        bus: str,
         policy: Policy,
         block_timeout_s: float,
         delivery: Delivery,
@@ -32,6 +35,7 @@ class Intake:
         clocks: Clocks,
         wake: Callable[[], None],
     ) -> None:
+        self._bus = bus
         self._policy = policy
         self._block_timeout_s = block_timeout_s
         self._delivery = delivery
@@ -52,8 +56,10 @@ class Intake:
             self._drop(parcel)
             return True
         if parcel.oversize:
-            self._delivery.refuse(parcel.oversize, parcel.oversize_reason, self._clocks.now())
+            arrivals = self._delivery.refuse(parcel.oversize, parcel.oversize_reason, self._clocks.now())
             parcel.oversize = []
+            if self._policy.write_ahead:
+                self._written_ahead.add(arrivals, parcel)
         if parcel.records:
             arrival = self._delivery.offer(parcel.records, parcel.size_bytes, self._clocks.now(), parcel.cases)
             if arrival is None:
@@ -63,14 +69,14 @@ class Intake:
                 return True
             self._is_dropping = False
             if self._policy.write_ahead:
-                self._written_ahead.add(arrival, parcel)
+                self._written_ahead.add([arrival], parcel)
         if parcel.written is None:
             self._sessions.count(parcel)
         self._wake()
         return True
 
     async def accept_later(self, parcel: Parcel) -> None:
-        """Waits for room, not longer than the block time-out, then drops."""
+        """Waits for room, not longer than the block time-out, then drops; `written` raises then, where events are written ahead."""
         deadline = self._clocks.now() + self._block_timeout_s
         try:
             while not self.accept(parcel):
@@ -83,15 +89,32 @@ class Intake:
             raise
 
     async def written(self, parcel: Parcel) -> None:
-        """Where events are written ahead: returns when these are on disk, or after the block time-out."""
-        if parcel.written is not None:
-            await asyncio.wait([parcel.written], timeout=self._block_timeout_s)
+        """Where events are written ahead: returns when these are on disk. Raises where they are not after the block time-out."""
+        if parcel.written is None:
+            return
+        await asyncio.wait([parcel.written], timeout=self._block_timeout_s)
+        if not parcel.written.done():
+            late = f"{_events(parcel)} to {self._bus} are not on disk after {self._block_timeout_s:g} s (--spool-mode always)"
+            raise UndeliveredError(f"{late}: {self._delivery.disk_error or 'the disk is too slow'}")
+        if reason := parcel.written.result():
+            raise UndeliveredError(reason)
 
     def _drop(self, parcel: Parcel) -> None:
         self._delivery.drop([*parcel.records, *parcel.oversize], self._clocks.now())
         self._sessions.count(parcel)
+        if self._policy.write_ahead:
+            why = self._delivery.disk_error or "there is no room for them"
+            parcel.written = asyncio.get_running_loop().create_future()
+            parcel.written.set_result(
+                f"{_events(parcel)} to {self._bus} were dropped, as they can't be written to disk (--spool-mode always): {why}"
+            )
         self._wake()
 
     def wake_waiters(self) -> None:
         """There may be room."""
         self._waiters.wake()
+
+
+def _events(parcel: Parcel) -> str:
+    count = len(parcel.records) + len(parcel.oversize)
+    return "events" if not count else "1 event" if count == 1 else f"{count} events"

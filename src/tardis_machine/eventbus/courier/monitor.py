@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ... import telemetry
+from ..dead_letters import DeadLetters
 from ..delivery import Delivery
 from ..delivery.in_flight import Batch
 from ..receipt import BusHealth, BusState, Receipt
@@ -17,6 +18,9 @@ from .clocks import Clocks
 __all__ = ["BusMonitor"]
 
 _SUMMARY_S = 30.0
+
+_BACK: Mapping[BusState, str] = {"connecting": "connected", "retrying": "recovered", "paused": "recovered"}
+"""What is said when a bus is connected again, by what it was before."""
 
 _COUNTERS: Mapping[str, telemetry.Metric] = {
     "published": telemetry.EVENTS_PUBLISHED,
@@ -31,10 +35,11 @@ _COUNTERS: Mapping[str, telemetry.Metric] = {
 class BusMonitor:
     """Shows the delivery to one bus."""
 
-    def __init__(self, bus: str, delivery: Delivery, spool: Spool, clocks: Clocks) -> None:
+    def __init__(self, bus: str, delivery: Delivery, spool: Spool, dead_letters: DeadLetters, clocks: Clocks) -> None:
         self._bus = bus
         self._delivery = delivery
         self._spool = spool
+        self._dead_letters = dead_letters
         self._clocks = clocks
         self._log = telemetry.get_logger(f"eventbus.{bus}")
         self._state: BusState = "connecting"
@@ -44,8 +49,8 @@ class BusMonitor:
         self._summarized: tuple[int, ...] = ()
         # When the next summary is due.
         self._next_summary_at: float | None = None
-        # When dead letters may be logged again.
-        self._next_complaint_at = 0.0
+        # When each complaint about dead letters may be logged again.
+        self._next_complaint_at: dict[str, float] = {}
 
     @property
     def receipt(self) -> Receipt:
@@ -83,7 +88,9 @@ class BusMonitor:
     def note_state(self) -> None:
         """Logs a change of state, once."""
         delivery, before = self._delivery, self._state
-        if delivery.is_spooling:
+        if delivery.is_paused:
+            self._state = "paused"
+        elif delivery.is_spooling:
             self._state = "spooling"
         elif delivery.failures and not (delivery.connected and delivery.is_idle):
             # Failures count until something is confirmed; where nothing waits, nothing will be.
@@ -93,9 +100,12 @@ class BusMonitor:
         if self._state == before:
             return
         if self._state == "connected":
-            self._log.info({"connecting": "connected", "retrying": "recovered"}.get(before, "drained"), bus=self._bus)
+            self._log.info(
+                {"connecting": "connected", "retrying": "recovered", "paused": "recovered"}.get(before, "drained"), bus=self._bus
+            )
         else:
-            self._log.warning(self._state, bus=self._bus, error=delivery.last_error)
+            log = self._log.error if self._state == "paused" else self._log.warning
+            log(self._state, bus=self._bus, error=self._last_error)
 
     def note_closed(self) -> None:
         """The courier has let go of everything."""
@@ -103,10 +113,20 @@ class BusMonitor:
 
     def note_dead_letters(self, count: int, reason: str) -> None:
         """Logs that there are some, not more often than summaries."""
-        now = self._clocks.now()
-        if now >= self._next_complaint_at:
-            self._next_complaint_at = now + _SUMMARY_S
+        if self._may_complain("refused"):
             self._log.error("events went to the dead letters", bus=self._bus, events=count, reason=reason)
+
+    def note_stuck_letters(self, count: int, error: BaseException) -> None:
+        """Logs that they can't be written, not more often than summaries."""
+        if self._may_complain("stuck"):
+            self._log.error("dead letters wait, as they can't be written", bus=self._bus, events=count, error=str(error))
+
+    def _may_complain(self, about: str) -> bool:
+        now = self._clocks.now()
+        if now < self._next_complaint_at.get(about, 0.0):
+            return False
+        self._next_complaint_at[about] = now + _SUMMARY_S
+        return True
 
     def note_answer(self, batch: Batch) -> None:
         """A batch was answered."""
@@ -130,6 +150,9 @@ class BusMonitor:
         telemetry.SPOOL_EVENTS.labels(self._bus).set(delivery.books.spooled)
         telemetry.SPOOL_BYTES.labels(self._bus).set(self._spool.size_bytes)
         telemetry.SPOOL_MAX_BYTES.labels(self._bus).set(self._spool.max_bytes)
+        telemetry.DEAD_LETTER_BYTES.labels(self._bus).set(self._dead_letters.size_bytes)
+        telemetry.DEAD_LETTER_MAX_BYTES.labels(self._bus).set(self._dead_letters.max_bytes)
+        telemetry.BUS_PAUSED.labels(self._bus).set(int(delivery.is_paused))
         telemetry.OLDEST_UNCONFIRMED_SECONDS.labels(self._bus).set(self._age_of(delivery.oldest_at))
         self._summarize()
 

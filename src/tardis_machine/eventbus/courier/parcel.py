@@ -38,8 +38,10 @@ class Parcel(msgspec.Struct):
     """Records that are too large for the bus, for the dead letters."""
     oversize_reason: str = ""
     """Why they are dead letters."""
-    written: asyncio.Future[None] | None = None
-    """Where events are written ahead: done when these are on disk."""
+    unwritten: int = 0
+    """Where events are written ahead: how many arrivals of it are not on disk."""
+    written: asyncio.Future[str] | None = None
+    """Done when none is left, with nothing, or with the reason why they will never be on disk."""
 
 
 class ParcelBuilder:

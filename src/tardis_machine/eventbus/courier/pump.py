@@ -15,6 +15,7 @@ from ..delivery import Delivery
 from .bus_calls import BusCalls
 from .clocks import Clocks
 from .disk_calls import DiskCalls
+from .ledger_writer import LedgerWriter
 
 __all__ = ["Pump"]
 
@@ -23,11 +24,18 @@ class Pump:
     """Keeps one bus going. `after_round` is called at the end of each round."""
 
     def __init__(
-        self, delivery: Delivery, bus: BusCalls, disk: DiskCalls, clocks: Clocks, after_round: Callable[[], None]
+        self,
+        delivery: Delivery,
+        bus: BusCalls,
+        disk: DiskCalls,
+        ledger: LedgerWriter,
+        clocks: Clocks,
+        after_round: Callable[[], None],
     ) -> None:
         self._delivery = delivery
         self._bus = bus
         self._disk = disk
+        self._ledger = ledger
         self._clocks = clocks
         self._after_round = after_round
         # A round is to come as soon as the event loop has time.
@@ -55,6 +63,8 @@ class Pump:
         now, delivery = self._clocks.now(), self._delivery
         if delivery.wants_connect(now):
             self._start(self._bus_tasks, self._bus.connect())
+        if delivery.wants_ledger(now):
+            self._start(self._disk_tasks, self._ledger.write_ends())
         while (batch := delivery.next_batch(now)) is not None:
             self._start(self._bus_tasks, self._bus.send(batch))
         if (spill := delivery.next_spill(now)) is not None:

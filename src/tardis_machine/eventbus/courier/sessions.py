@@ -1,7 +1,7 @@
 """The sessions of one bus: what its ledger counts of them, and their ends, which go out as events.
 
-Invariant: the end of a session is sent behind all of its events. A session leaves the ledger only when its end is resolved, or is
-safe in the spool, or is not wanted on this bus.
+Invariant: the end of a session is sent behind all of its events, and when its ledger is on disk. A session leaves the ledger only
+when its end is resolved, or is safe in the spool, or is not wanted on this bus.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...bronze.encoding import BronzeEncoder
-from ...telemetry import Logger
 from ..delivery import Delivery
 from ..ledger import DIED, Ledger, LedgerSession, to_session_end
 from ..routing import Router
 from .clocks import Clocks
-from .disk_thread import DiskThread
+from .ledger_writer import LedgerWriter
 from .parcel import Parcel
 
 __all__ = ["Sessions"]
@@ -23,16 +22,12 @@ __all__ = ["Sessions"]
 class Sessions:
     """Starts, counts and ends the sessions of one bus."""
 
-    def __init__(
-        self, bus: str, ledger: Ledger, delivery: Delivery, router: Router, disk: DiskThread, clocks: Clocks, log: Logger
-    ) -> None:
-        self._bus = bus
+    def __init__(self, ledger: Ledger, ledger_writer: LedgerWriter, delivery: Delivery, router: Router, clocks: Clocks) -> None:
         self._ledger = ledger
+        self._ledger_writer = ledger_writer
         self._delivery = delivery
         self._router = router
-        self._disk = disk
         self._clocks = clocks
-        self._log = log
         # Sessions whose end need not be sent (again).
         self._done: list[str] = []
 
@@ -44,12 +39,10 @@ class Sessions:
     async def start(self, session_id: str, source: str, origin: str, meta: Mapping[str, str]) -> None:
         """A session begins; its ledger is on disk when this returns."""
         self._ledger.start(session_id, source, origin, meta, self._clocks.wall_us())
-        begun = self._ledger.take_changes(self._clocks.wall_us(), only_new=True)
         try:
-            await self._disk.run(self._ledger.write_changes, begun)
+            await self._ledger_writer.write(only_new=True)
         except OSError as error:
-            self._ledger.put_back(begun)
-            self._log.error("the ledger can't be written", bus=self._bus, error=str(error))
+            self._ledger_writer.log_failure(error)
 
     def count(self, parcel: Parcel) -> None:
         """The ledger counts the events of a parcel, once."""
@@ -57,7 +50,7 @@ class Sessions:
         parcel.tallies = []
 
     def end(self, session_id: str, *, complete: bool, reason: str) -> None:
-        """Closes the session's ledger and sends it behind all of the session's events."""
+        """Closes the session's ledger and sends it behind all of the session's events, once it is on disk."""
         session = self._ledger.end(session_id, complete=complete, reason=reason, now_us=self._clocks.wall_us())
         if session is not None:
             self._send_end(session)

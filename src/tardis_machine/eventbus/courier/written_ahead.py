@@ -1,6 +1,6 @@
-"""Parcels that must be on disk before their publisher goes on.
+"""Parcels that must be on disk, in the spool or as dead letters, before their publisher goes on.
 
-Invariant: the ledger counts such a parcel when it is on disk, not before; where its session ends first, at the end.
+Invariant: the ledger counts such a parcel when something of it is on disk, not before; where its session ends first, at the end.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ class WrittenAhead:
         self._sessions = sessions
         self._unwritten: dict[Arrival, Parcel] = {}
 
-    def add(self, arrival: Arrival, parcel: Parcel) -> None:
-        """The parcel was accepted, and is to be written."""
-        self._unwritten[arrival] = parcel
-        parcel.written = asyncio.get_running_loop().create_future()
+    def add(self, arrivals: Iterable[Arrival], parcel: Parcel) -> None:
+        """The parcel was accepted, as these arrivals, which are to be written."""
+        for arrival in arrivals:
+            self._unwritten[arrival] = parcel
+            parcel.unwritten += 1
+        if parcel.written is None or parcel.written.done():
+            parcel.written = asyncio.get_running_loop().create_future()
 
     def note_written(self, arrivals: Iterable[Arrival]) -> None:
         """These are on disk; those that need not be written ahead may be among them."""
@@ -33,13 +36,19 @@ class WrittenAhead:
             parcel = self._unwritten.pop(arrival, None)
             if parcel is not None and parcel.written is not None:
                 self._sessions.count(parcel)
-                parcel.written.set_result(None)
+                parcel.unwritten -= 1
+                if not parcel.unwritten:
+                    parcel.written.set_result("")
 
     def count_all(self) -> None:
         """The ledger counts all of them now."""
         for parcel in self._unwritten.values():
             self._sessions.count(parcel)
 
-    def let_go(self) -> None:
-        """Nothing is written any more: nobody need wait."""
-        self.note_written(list(self._unwritten))
+    def let_go(self, reason: str) -> None:
+        """Nothing is written any more: nobody need wait. `reason` says why some are not on disk, and is empty where all are."""
+        if not reason:
+            self.note_written(list(self._unwritten))
+        for parcel in self._unwritten.values():
+            if parcel.written is not None and not parcel.written.done():
+                parcel.written.set_result(reason)

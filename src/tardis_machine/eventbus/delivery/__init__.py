@@ -1,9 +1,10 @@
 """The delivery of events to one bus, as a state machine without I/O, clock or threads.
 
 A record that was accepted waits for the disk or on it (`disk_queue`), in the queue or behind another of its lane (`send_scheduler`)
-or, being a session's end, for the records before it (`arrival_order`). Then it is in flight, and at last confirmed, a dead letter
-(`undeliverable_queue`) or dropped. `accounts` counts where it is. The shell around this (`courier`) asks what is to be done
-(`wants_connect`, `next_batch`, `next_spill`, `next_load`, `next_undeliverable`), does it, and reports what came of it.
+or, being a session's end, for the records before it (`arrival_order`) and for its ledger (`ledger_wait`). Then it is in flight, and
+at last confirmed, a dead letter (`undeliverable_queue`) or dropped. `accounts` counts where it is. The shell around this (`courier`)
+asks what is to be done (`wants_connect`, `wants_ledger`, `next_batch`, `next_spill`, `next_load`, `next_undeliverable`), does it, and
+reports what came of it.
 
 Invariant: every record is in exactly one of these places, and the books balance after every call. Each part owns its state; what
 passes from one to another goes through `Delivery`.
@@ -12,7 +13,7 @@ passes from one to another goes through `Delivery`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ..contract import Failure, Limits, Record
 from ..policy import Policy
@@ -23,6 +24,7 @@ from .connection_state import ConnectionState
 from .disk_queue import DiskQueue
 from .disk_work import Leftover, Loaded, Spill, Undeliverable, to_leftovers
 from .in_flight import Batch
+from .ledger_wait import LedgerWait
 from .memory import MemoryBudget, memory_of
 from .record_groups import Arrival, RecordGroup, RecordRange, whole
 from .retry_pause import RetryPause
@@ -43,6 +45,8 @@ class Delivery:
         self._memory = MemoryBudget(policy.send_memory_bytes)
         # Their order, and which are not resolved.
         self._arrivals = ArrivalOrder()
+        # Which ends of sessions wait for their ledger.
+        self._ledger_wait = LedgerWait(RetryPause(policy, random))
         # What is on disk, or waits to be written there.
         self._disk = DiskQueue(policy, random)
         # Whether the bus is connected.
@@ -53,6 +57,8 @@ class Delivery:
         self._undeliverable = UndeliverableQueue(RetryPause(policy, random))
         # The last thing that went wrong.
         self._last_error: str | None = None
+        # The same for the disk; None once something was written.
+        self.disk_error: str | None = None
 
     def carry(self, count: int, last_segment: int) -> None:
         """An earlier run left so many records in the spool, whose last segment this is. To be called before anything else."""
@@ -77,21 +83,39 @@ class Delivery:
         else:
             return None
         self._accounts.accept(len(records), cases)
+        if ends_session is not None:
+            self._ledger_wait.add(ends_session)
         return arrival
+
+    def wants_ledger(self, now: float) -> bool:
+        """Whether the ledger is to be written now, as ends wait for it; `ledger_written` or `ledger_failed` must follow."""
+        return self._ledger_wait.start(now)
+
+    def ledger_written(self, session_ids: Iterable[str]) -> None:
+        """The ends of these sessions are on disk, durably: they may be sent."""
+        self._ledger_wait.note_written(session_ids)
+
+    def ledger_failed(self, error: BaseException, now: float) -> None:
+        """They wait, and are tried again."""
+        self._ledger_wait.note_failure(now)
+        self._last_error = f"the ledger can't be written: {error}"
 
     def drop(self, records: Sequence[Record], now: float) -> None:
         """Accepts and drops them: there was no room."""
         self._accounts.drop(records, now)
 
-    def refuse(self, records: Sequence[Record], reason: str, now: float) -> None:
+    def refuse(self, records: Sequence[Record], reason: str, now: float) -> list[Arrival]:
         """Accepts records that the bus can't take at all: they go to the dead letters."""
+        arrivals = []
         for record in records:
             group = RecordGroup([record], record.size_bytes, Arrival(1, now), now)
             group.arrival.after_segment = self._disk.last_segment
             self._arrivals.enter(group)
             self._memory.take(group.memory_bytes)
             self._undeliverable.push([Undeliverable(group, reason)])
+            arrivals.append(group.arrival)
         self._accounts.accept(len(records), Counter([record.route.payload_case for record in records]))
+        return arrivals
 
     def _enter(self, group: RecordGroup, now: float) -> None:
         self._memory.take(group.memory_bytes)
@@ -116,7 +140,7 @@ class Delivery:
     def next_batch(self, now: float) -> Batch | None:
         """What is to be sent now; the answer comes by `settle` or `fail`."""
         self._advance_tail(now)
-        for end in self._arrivals.release_ends():
+        for end in self._arrivals.release_ends(self._ledger_wait):
             end.queued_at = now
             self._scheduler.push(end)
         batch = self._scheduler.next_batch(now)
@@ -147,17 +171,20 @@ class Delivery:
         """What is to be written to the dead letters now; the answer comes by `dead_lettered` or `dead_letters_failed`."""
         return self._undeliverable.start(now)
 
-    def dead_lettered(self) -> None:
-        """They are durable."""
-        for found in self._undeliverable.take_written():
+    def dead_lettered(self) -> list[Arrival]:
+        """They are durable; returns what they arrived with."""
+        written = self._undeliverable.take_written()
+        self.disk_error = None
+        for found in written:
             self._accounts.dead_letter(found.record)
             self._arrivals.resolve(found.group.arrival, 1)
             self._memory.give_back(found.group.memory_bytes)
+        return [found.group.arrival for found in written]
 
     def dead_letters_failed(self, error: BaseException, now: float) -> None:
         """They wait, and are tried again."""
         self._undeliverable.note_failure(now)
-        self._last_error = str(error)
+        self._last_error = self.disk_error = str(error)
 
     def _advance_tail(self, now: float) -> None:
         for group in self._disk.take_passing(self._memory):
@@ -171,6 +198,7 @@ class Delivery:
     def spilled(self, spill: Spill, spans: Sequence[SpoolSpan], now: float) -> list[SpoolSpan]:
         """They are on disk, at these spans; returns those that stay in memory too, and need not be read back."""
         self._disk.note_written()
+        self.disk_error = None
         kept = []
         for group, span in zip(spill.groups, spans, strict=True):
             self._accounts.write(whole(group))
@@ -184,7 +212,7 @@ class Delivery:
     def spill_failed(self, error: BaseException, now: float) -> None:
         """They stay in memory, and are tried again."""
         self._disk.note_write_failure(now)
-        self._last_error = str(error)
+        self._last_error = self.disk_error = str(error)
 
     def spool_has_room(self) -> None:
         """What could not be written may be tried at once."""
@@ -244,9 +272,9 @@ class Delivery:
             yield connect_at
         yield from self._scheduler.deadlines(now)
         yield from (at for at in self._disk.retry_times() if at > now)
-        retry_at = self._undeliverable.retry_at
-        if retry_at is not None and retry_at > now:
-            yield retry_at
+        for retry_at in (self._undeliverable.retry_at, self._ledger_wait.retry_at):
+            if retry_at is not None and retry_at > now:
+                yield retry_at
 
     @property
     def books(self) -> Books:
@@ -267,6 +295,11 @@ class Delivery:
     def connected(self) -> bool:
         """Whether the bus is connected."""
         return self._connection.is_connected
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether so many records were refused in a row that no more are given up: they are tried again."""
+        return self._scheduler.is_paused
 
     @property
     def failures(self) -> int:

@@ -1,13 +1,13 @@
 """The order in which records came, and which of them are not resolved yet.
 
 Invariant: ordinals grow by one for each record. The end of a session is given out only when every record that came before it is
-resolved, other ends aside.
+resolved, other ends aside, and when its ledger is on disk.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from ..spool_span import SpoolSpan
 from .record_groups import Arrival, RecordGroup
@@ -60,10 +60,12 @@ class ArrivalOrder:
         self._waiting_ends.append(group)
         return False
 
-    def release_ends(self) -> Iterator[RecordGroup]:
-        """The ends of sessions that need not wait any longer."""
+    def release_ends(self, unwritten: Container[str | None]) -> Iterator[RecordGroup]:
+        """The ends of sessions that need not wait any longer; those of `unwritten` sessions wait for the disk."""
         oldest = _oldest(self._open)
         while self._waiting_ends and (oldest is None or oldest.first > self._waiting_ends[0].first):
+            if self._waiting_ends[0].arrival.ends_session in unwritten:
+                return
             yield self._waiting_ends.popleft()
 
     def resolve(self, arrival: Arrival, count: int) -> None:

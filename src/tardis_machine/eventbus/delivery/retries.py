@@ -1,8 +1,9 @@
 """What is done with single records that failed: they are tried again in the order of their lane, or given up.
 
 A record is given up after `max_retries`, but only where the bus has confirmed others since it first failed: else it is the bus that
-does not work, and retries cost nothing. A record whose batch failed as a whole, with nothing else in it, is a suspect: it may be
-the one that makes the bus fail. It is set aside while others are tried.
+does not work, and retries cost nothing. Nor is it given up where too many of its destination were, in a row (`refusals`). A record
+whose batch failed as a whole, with nothing else in it, is a suspect: it may be the one that makes the bus fail. It is set aside
+while others are tried.
 
 Invariant: a record that is tried again is in front of all others of its lane.
 """
@@ -15,6 +16,7 @@ from ..policy import Policy
 from .disk_work import Undeliverable
 from .lanes import Lane, Lanes
 from .record_groups import RecordGroup, RecordRange
+from .refusals import Refusals
 from .send_outcome import SendOutcome
 
 __all__ = ["Retries"]
@@ -26,9 +28,10 @@ _SUSPECTS_AT_MOST = 3
 class Retries:
     """The retries of one bus."""
 
-    def __init__(self, policy: Policy, lanes: Lanes, random: Callable[[], float]) -> None:
+    def __init__(self, policy: Policy, lanes: Lanes, refusals: Refusals, random: Callable[[], float]) -> None:
         self._policy = policy
         self._lanes = lanes
+        self._refusals = refusals
         self._random = random
         # Records set aside since something was last confirmed.
         self._suspects = 0
@@ -63,7 +66,8 @@ class Retries:
     ) -> None:
         """Puts single records of a lane that failed back into it, or gives the first one up, which has used a try."""
         attempts, confirmed_before = self._lanes.note_failure(lane, groups[0].first, confirmed_before)
-        if attempts > self._policy.max_retries and self.confirmed > confirmed_before:
+        is_worn_out = attempts > self._policy.max_retries and self.confirmed > confirmed_before
+        if is_worn_out and self._refusals.admit([lane[0]]):
             is_suspect = False
             outcome.undeliverable.append(Undeliverable(groups[0], f"gave up after {attempts} tries: {error}"))
             groups = groups[1:]

@@ -20,6 +20,7 @@ from .disk_work import Undeliverable
 from .in_flight import Batch, InFlight
 from .lanes import Lane, Lanes
 from .record_groups import RecordGroup, RecordRange, singles, whole
+from .refusals import Refusals
 from .retries import Retries
 from .send_outcome import SendOutcome
 from .send_queue import SendQueue
@@ -52,8 +53,10 @@ class SendScheduler:
         )
         # Without locks, a backlog that goes on must not overtake an older send that may still fail.
         self._backlogs_go_alone = limits.ordered and not self._lanes.locks
+        # What was given up in a row.
+        self._refusals = Refusals(policy.max_refusals)
         # What failed, and may be given up.
-        self._retries = Retries(policy, self._lanes, random)
+        self._retries = Retries(policy, self._lanes, self._refusals, random)
         # Being sent, or back from a send that failed.
         self._in_flight = InFlight()
         # Partial batches go at once.
@@ -63,6 +66,11 @@ class SendScheduler:
     def sends(self) -> int:
         """How many sends are running."""
         return len(self._in_flight)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a destination refused so many in a row that nothing more of it is given up."""
+        return self._refusals.is_paused
 
     @property
     def in_flight(self) -> Iterator[RecordRange]:
@@ -163,6 +171,7 @@ class SendScheduler:
         errors = {failure.index: failure.error for failure in failures}
         if errors and not 0 <= min(errors) <= max(errors) < len(batch):
             return self.fail(batch, TransientDeliveryError("the bus reported failures of records that it was not given"), now)
+        self._doubt_refusals(batch, errors)
         is_for_all = len(errors) == len(batch) and not any(failure.is_local for failure in failures)
         if is_for_all and not any(isinstance(error, TerminalDeliveryError) for error in errors.values()):
             return self.fail(batch, errors[0], now)
@@ -179,6 +188,15 @@ class SendScheduler:
             outcome = SendOutcome(batch.ranges, confirmed_count, batch.size_bytes)
         self._free_lanes(batch)
         return outcome
+
+    def _doubt_refusals(self, batch: Batch, errors: dict[int, DeliveryError]) -> None:
+        """Makes Transient what is not to be given up, as its destination refuses everything."""
+        routes = batch.records.routes
+        if self._refusals:
+            self._refusals.note_confirmed(route.destination for index, route in enumerate(routes) if index not in errors)
+        for index, error in errors.items():
+            if isinstance(error, TerminalDeliveryError) and not self._refusals.admit([routes[index].destination]):
+                errors[index] = TransientDeliveryError(self._refusals.explain(error))
 
     def _settle_singly(self, batch: Batch, errors: dict[int, DeliveryError], confirmed_before: int, now: float) -> SendOutcome:
         confirmed: list[RecordRange] = []
@@ -203,10 +221,15 @@ class SendScheduler:
         return outcome
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> SendOutcome:
-        """A send raised: of every record it is unknown whether it arrived, or, where the error is Terminal, none did nor will."""
+        """A send raised: of every record it is unknown whether it arrived, or, where the error is Terminal, none did nor will.
+
+        They are given up then, unless nothing was confirmed for too long.
+        """
         self._in_flight.land(batch)
-        outcome = SendOutcome(error=str(error))
-        if isinstance(error, TerminalDeliveryError):
+        is_refused = isinstance(error, TerminalDeliveryError)
+        is_given_up = is_refused and self._refusals.admit(route.destination for route in batch.records.routes)
+        outcome = SendOutcome(error=self._refusals.explain(error) if is_refused and not is_given_up else str(error))
+        if is_given_up:
             outcome.undeliverable = [Undeliverable(group, str(error)) for group in singles(batch.ranges)]
         else:
             self._connection.note_failure(now)

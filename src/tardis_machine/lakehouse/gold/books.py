@@ -19,6 +19,7 @@ import pyarrow as pa
 from ..lake import Lake
 from ..silver.book_changes import BOOK_CHANGES
 from ..silver.control_events import CONTROL_EVENTS
+from ..silver.whole_books import each_book_once
 from ..tables import Table
 from ..tasks import cores
 from .rebuilding import BOOKS, CHANGE, DISCONNECT, KNOWN, REBUILT_DDL, Sampling, rebuild
@@ -190,7 +191,7 @@ def _feed(
     limits = F.broadcast(limits)
     in_range = "(known_ts IS NULL OR local_ts > known_ts) AND (until IS NULL OR local_ts <= until)"
     own = fed(
-        changes.where(near).join(limits, [*PLACE]).where(in_range),
+        each_book_once(changes.where(near).join(limits, [*PLACE]).where(in_range)),
         CHANGE,
         event_us="unix_micros(event_ts)",
         is_snapshot="is_snapshot",

@@ -1,7 +1,8 @@
 """silver.book_changes: one row for each event; amount 0 removes a level, `is_snapshot` means: forget the book first.
 
 A message that was too large for the bus came in parts, each a row with some of its levels: `part` of `part_count` parts of the event
-`whole_event_id`, which are null otherwise; of a snapshot only the first part has `is_snapshot`.
+`whole_event_id`, which are null otherwise; of a snapshot only the first part has `is_snapshot`. The same message may be there whole, or
+in other parts, from another bus: `whole_books` takes it once.
 
 Published a message at a time, a row has all levels of the message, and `level` and `level_count` are null. Published a level at a
 time, a row has one level in `bids` or in `asks`, its index in `level`, and in `level_count` the number of rows that the message

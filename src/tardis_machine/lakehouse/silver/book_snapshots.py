@@ -1,7 +1,7 @@
 """silver.book_snapshots: the top of the reconstructed book at an interval, plain or grouped by price.
 
 One that was too large for the bus came in parts: rows with some of its levels each, `part` of `part_count` parts of the event
-`whole_event_id`, which are null otherwise.
+`whole_event_id`, which are null otherwise. `whole_books` takes one that is there whole and in parts once.
 
 Levels are null in both fields where the book has fewer than `depth`.
 """

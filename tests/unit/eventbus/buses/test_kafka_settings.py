@@ -108,7 +108,8 @@ def test_secrets_are_known_wherever_they_were_given() -> None:
 def test_topics_are_those_that_some_payload_case_goes_to() -> None:
     routed = {"topic_routing": "trade:trades,bookChange:books"}
     assert set(create_bus(options_of(**routed))._topics) == {"events", "trades", "books"}
-    assert create_bus(options_of(**routed, include_payloads="trade,book_change"))._topics == ["trades", "books"]
+    assert create_bus(options_of(**routed, include_payloads="trade,book_change"))._topics == ["trades", "books", "events"]
+    assert create_bus(options_of(**routed, include_payloads="trade,book_change,-session_end"))._topics == ["trades", "books"]
     assert create_routing(options_of(headers="none")).headers is False
 
 

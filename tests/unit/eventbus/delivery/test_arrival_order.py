@@ -21,11 +21,21 @@ def test_an_end_waits_for_what_came_before_it_and_for_nothing_else() -> None:
     assert [order.enter(group) for group in (before, end, after, other_end)] == [True, False, True, False]
     assert list(order.waiting_ends) == [end, other_end]
     order.resolve(before.arrival, 1)
-    assert list(order.release_ends()) == []
+    assert list(order.release_ends(())) == []
     order.resolve(before.arrival, 1)
-    assert list(order.release_ends()) == [end]
+    assert list(order.release_ends(())) == [end]
     order.resolve(after.arrival, 1)
-    assert list(order.release_ends()) == [other_end], "an end does not wait for another one"
+    assert list(order.release_ends(())) == [other_end], "an end does not wait for another one"
+
+
+def test_an_end_waits_for_its_ledger_and_those_behind_it_wait_with_it() -> None:
+    order = ArrivalOrder()
+    ends = [make_group("end", ends_session=session) for session in ("s1", "s2")]
+    for end in ends:
+        order.enter(end)
+    assert list(order.release_ends({"s1"})) == []
+    assert list(order.release_ends({"s2"})) == ends[:1]
+    assert list(order.release_ends(())) == ends[1:]
 
 
 def test_what_is_resolved_is_told_once() -> None:

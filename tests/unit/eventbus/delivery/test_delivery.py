@@ -183,11 +183,31 @@ def test_a_session_end_leaves_when_all_before_it_is_resolved() -> None:
     retry = delivery.next_batch(1.0)
     assert retry is not None
     delivery.settle(retry, [], 1.0)
+    assert delivery.next_batch(1.0) is None, "its ledger is not on disk"
+    delivery.ledger_written(["s1"])
     last = delivery.next_batch(1.0)
     assert last is not None
     assert list(last.records) == [end]
     delivery.settle(last, [], 1.0)
     assert delivery.take_ended_sessions() == ["s1"]
+
+
+def test_a_ledger_that_cannot_be_written_is_tried_again_after_a_pause() -> None:
+    delivery = make_delivery()
+    assert not delivery.wants_ledger(0.0)
+    end = make_record(make_route("", "session_end"), 0)
+    assert delivery.offer([end], end.size_bytes, 0.0, cases_of([end]), "s1") is not None
+    assert delivery.wants_ledger(0.0)
+    assert not delivery.wants_ledger(0.0), "one at a time"
+    delivery.ledger_failed(OSError("disk full"), 0.0)
+    assert delivery.last_error == "the ledger can't be written: disk full"
+    assert delivery.deadline(0.0) == pytest.approx(0.1)
+    assert not delivery.wants_ledger(0.05)
+    assert delivery.wants_ledger(0.1)
+    delivery.ledger_written(["s1"])
+    assert not delivery.wants_ledger(0.1)
+    delivery.set_flushing(is_flushing=True)
+    assert delivery.next_batch(0.1) is not None
 
 
 def test_a_full_queue_takes_nothing_more_and_a_session_end_all_the_same() -> None:
@@ -241,6 +261,59 @@ def test_a_whole_refused_batch_is_buried_without_pausing_the_bus() -> None:
     assert len(delivery.next_undeliverable(0.0)) == 10
     assert delivery.next_batch(0.0) is not None
     assert delivery.last_error == "not authorised"
+
+
+def test_a_bus_that_refuses_everything_pauses_and_goes_on_when_it_confirms_again() -> None:
+    delivery = make_delivery(max_refusals=25)
+    offer(delivery, 60)
+    for _ in range(2):
+        batch = delivery.next_batch(0.0)
+        assert batch is not None
+        delivery.fail(batch, TerminalDeliveryError("not authorised"), 0.0)
+    assert len(delivery.next_undeliverable(0.0)) == 20
+    delivery.dead_lettered()
+    assert not delivery.is_paused
+    third = delivery.next_batch(0.0)
+    assert third is not None
+    delivery.fail(third, TerminalDeliveryError("not authorised"), 0.0)
+    assert delivery.is_paused
+    assert (delivery.last_error or "").startswith("not authorised (refused 25 times in a row")
+    assert delivery.next_undeliverable(0.0) == []
+    assert delivery.next_batch(10.0) is None, "it is to be connected again, after a pause"
+    assert delivery.wants_connect(10.0)
+    delivery.connect_succeeded(LIMITS)
+    again = delivery.next_batch(10.0)
+    assert sequences(again) == list(range(20, 25)), "what was refused comes first"
+    assert again is not None
+    delivery.settle(again, [], 10.0)
+    assert not delivery.is_paused
+    following = delivery.next_batch(10.0)
+    assert following is not None
+    delivery.settle(following, [Failure(0, TerminalDeliveryError("too large"))], 10.0)
+    assert len(delivery.next_undeliverable(10.0)) == 1, "one record that is refused is its own fault"
+
+
+def test_a_destination_that_refuses_everything_waits_and_others_go_on() -> None:
+    delivery = make_delivery(max_refusals=3, max_retries=1, batch_records=4)
+    refused = msgspec.structs.replace(make_route("a"), destination="revoked", lane=("revoked", "a"))
+    records = [make_record(refused, number) for number in range(10)]
+    assert delivery.offer(records, sum(record.size_bytes for record in records), 0.0, cases_of(records)) is not None
+    offer(delivery, 200, "b")
+    delivery.set_flushing(is_flushing=True)
+    now, given_up = 0.0, 0
+    for _ in range(200):
+        now += 1.0
+        while (batch := delivery.next_batch(now)) is not None:
+            bad = [index for index, record in enumerate(batch.records) if record.destination == "revoked"]
+            delivery.settle(batch, [Failure(index, TerminalDeliveryError("denied"), is_local=True) for index in bad], now)
+        if delivery.wants_connect(now):
+            delivery.connect_succeeded(LIMITS)
+        if delivery.next_undeliverable(now):
+            given_up += len(delivery.dead_lettered())
+    assert given_up == 3
+    assert delivery.is_paused
+    assert delivery.books.confirmed == 200
+    assert delivery.books.queued == 7
 
 
 def test_metrics_are_counted_by_payload_case() -> None:

@@ -92,6 +92,7 @@ class World:
             overflow=random.choice(["spool", "spool", "block", "drop"]),
             write_ahead=random.random() < 0.3,
             max_retries=random.choice([0, 1, 3]),
+            max_refusals=random.choice([1, 5, 1000]),
         )
         # How often things go wrong in this world, from hardly to mostly.
         self.misfortune = random.choice([0.05, 0.3, 0.7])
@@ -113,6 +114,8 @@ class World:
         self.session = 0
         self.open_session: set[int] = set()
         self.ended_sessions: dict[str, set[int]] = {}
+        # Those whose end is in the ledger on disk.
+        self.in_ledger: set[str] = set()
         self.boot(0)
 
     def boot(self, carried: int) -> None:
@@ -123,6 +126,8 @@ class World:
         self.spill: Spill | None = None
         self.load = 0
         self.undeliverable: list[Undeliverable] = []
+        self.is_writing_ledger = False
+        self.refused_in_a_row = 0
 
     def step(self) -> None:
         steps = [
@@ -136,6 +141,7 @@ class World:
             (self.write_spool, 10),
             (self.read_spool, 10),
             (self.write_dead_letters, 5),
+            (self.write_ledger, 5),
             (self.clean_up, 2),
             (self.restart, 0.3),
         ]
@@ -204,6 +210,7 @@ class World:
             if record.route.payload_case == "session_end":
                 done = self.confirmed | self.dead_lettered | self.dropped | self.lost
                 assert self.ended_sessions[record.route.session_id] <= done, "a session's end overtook the session"
+                assert record.route.session_id in self.in_ledger, "a session's end overtook its ledger"
 
     @property
     def ordered(self) -> bool:
@@ -216,6 +223,7 @@ class World:
         if not self.fails():
             batch = self.flights.pop(0 if self.ordered else self.random.randrange(len(self.flights)))
             self.settle(batch, ["ok"] * len(batch), set())
+            self.count_refusals(0, confirmed=True)
             return
         kind = self.random.choice(["partial", "partial", "cut", "unanswered", "refused", "nonsense"])
         index = self.random.randrange(len(self.flights))
@@ -231,10 +239,16 @@ class World:
             batch = self.flights.pop(index)
             answers = [(batch, self.outcome(batch, kind, failed_lanes))]
         for batch, outcome in answers:
+            before, given_up = self.delivery.books.confirmed, len([*self.delivery._undeliverable])
             if isinstance(outcome, Exception):
                 self.delivery.fail(batch, outcome, self.now)
             else:
                 self.delivery.settle(batch, outcome, self.now)
+            self.count_refusals(len([*self.delivery._undeliverable]) - given_up, confirmed=self.delivery.books.confirmed > before)
+
+    def count_refusals(self, given_up: int, *, confirmed: bool) -> None:
+        self.refused_in_a_row = given_up if confirmed else self.refused_in_a_row + given_up
+        assert self.refused_in_a_row <= self.policy.max_refusals, "a bus that refuses everything makes dead letters of everything"
 
     def outcome(self, batch: Batch, kind: str, failed_lanes: set[tuple[str, str]]) -> Exception | list[Failure]:
         """What the bus stores of a batch, and what it answers."""
@@ -277,6 +291,8 @@ class World:
         if self.fails():
             self.delivery.spill_failed(OSError("disk full"), self.now)
             return
+        # What is in the spool is in the ledger before.
+        self.note_ledger()
         spans = [
             self.disk.append(group.records, new_segment=spill.in_new_segment and index == 0)
             for index, group in enumerate(spill.groups)
@@ -312,6 +328,20 @@ class World:
             self.delivery.dead_lettered()
         self.undeliverable = []
 
+    def write_ledger(self) -> None:
+        if not self.is_writing_ledger:
+            self.is_writing_ledger = self.delivery.wants_ledger(self.now)
+        elif self.fails():
+            self.delivery.ledger_failed(OSError("disk full"), self.now)
+            self.is_writing_ledger = False
+        else:
+            self.note_ledger()
+
+    def note_ledger(self) -> None:
+        self.in_ledger |= set(self.ended_sessions)
+        self.delivery.ledger_written(self.in_ledger)
+        self.is_writing_ledger = False
+
     def clean_up(self) -> None:
         for group in self.delivery.take_resolved_spans():
             self.disk.groups.remove(group)
@@ -335,6 +365,7 @@ class World:
         self.boot(self.disk.reopen())
 
     def shut_down(self) -> None:
+        self.note_ledger()
         leftovers = self.delivery.abandon()
         for leftover in leftovers:
             self.disk.insert(leftover.after_segment, leftover.records)
@@ -350,7 +381,8 @@ class World:
             if self.delivery.is_idle:
                 return
             self.now += 1.0
-            for step in (self.connect, self.send, self.answer, self.write_spool, self.read_spool, self.write_dead_letters):
+            work = (self.write_spool, self.read_spool, self.write_dead_letters, self.write_ledger)
+            for step in (self.connect, self.send, self.answer, *work):
                 step()
         raise AssertionError(f"stuck with {self.delivery.books}")
 

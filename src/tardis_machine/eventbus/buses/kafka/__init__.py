@@ -14,11 +14,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....bronze.payload_case import PAYLOAD_CASES
 from ....errors import DeliveryError, MissingExtraError, TerminalDeliveryError, TransientDeliveryError
 from ....settings import Option, ValueParser, duration, hosts, integer, pairs, path, switch, text, url
 from ...contract import Danger, Failure, Limits, Record
-from ...options import common_bus_options
+from ...options import admitted_payloads, common_bus_options
 from ...routing import Routing
 from .cluster import PATIENCE_S, Asking, Cluster, is_terminal
 from .producer_batch import ProducerBatch, ProducerClient
@@ -301,5 +300,5 @@ class KafkaBus:
 def _topics_of(options: Mapping[str, Any]) -> list[str]:
     """All topics that a record may go to."""
     routing = options["routing"] or {}
-    cases = options["include_payloads"] or PAYLOAD_CASES
+    cases = admitted_payloads(options["include_payloads"])
     return list(dict.fromkeys(routing.get(case, options["topic"]) for case in cases))

@@ -1,11 +1,12 @@
 """The Kinesis bus: PutRecords, and what became of each record.
 
-PutRecords may store a record and refuse an earlier one of the same key. With `--kinesis-order key`, the default, a call so has one
-record of a key at most (many keys, several calls at once), or, with `--kinesis-aggregate`, one aggregate of a key, which is stored
-whole or not at all: order and throughput both. With `call`, calls are full, and what fails is overtaken within its call; with
-`none`, calls of the same key run at once, too.
+PutRecords may store a record and refuse an earlier one of the same key. With `--kinesis-order call`, the default, calls are full.
+Where a record is refused, it is sent again with all later ones of its key, stored or not: a consumer meets some of them before it,
+and again behind it. With `key` a call has one record of a key at most (many keys, several calls at once), or, with
+`--kinesis-aggregate`, one aggregate of a key, which is stored whole or not at all: order and throughput both. With `none`, only what
+was refused is sent again, and calls of the same key run at once.
 
-Invariant: no two entries of one call have the same partition key, unless that was asked for.
+Invariant: the last copies of a key's records are in order, unless `none` was asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ....settings import Option, Refused, ValueParser, size_bytes, switch
 from ...contract import Failure, Limits, Record
 from ...options import common_bus_options
 from ...routing import Routing
-from ..aws import AwsAccess, AwsCall, AwsClient, AwsEntry, Kind, Problem, aws_options, send_entries
+from ..aws import AwsAccess, AwsCall, AwsClient, AwsEntry, Kind, Problem, aws_options, send_entries, with_later_ones
 from .aggregate import aggregate_bytes, to_aggregate
 
 __all__ = ["OPTIONS", "REQUIRED", "KinesisBus", "access_of", "create_bus", "create_routing", "stream_address", "to_entries"]
@@ -62,10 +63,10 @@ OPTIONS = (
     *aws_options("kinesis"),
     Option(
         name="kinesis-order",
-        help="Order of the records of a key: always kept, kept unless part of a call fails, or not kept; from slow to fast",
+        help="Order of the records of a key: always kept, kept by repeating what follows one that failed, or not; from slow to fast",
         group="kinesis",
         choices=("key", "call", "none"),
-        default="key",
+        default="call",
     ),
     Option(
         name="kinesis-aggregate",
@@ -146,6 +147,7 @@ class KinesisBus:
             concurrent_sends=CONCURRENT_SENDS,
             send_timeout_s=2 * access.request_timeout_s,
             carries_headers=False,
+            gives_up=self._given_up,
         )
 
     async def connect(self) -> None:
@@ -190,6 +192,21 @@ class KinesisBus:
         if isinstance(answer, Problem) and answer.kind is not Kind.INVALID:
             raise answer.at_connect()
 
+    @property
+    def _given_up(self) -> str:
+        if self._order == "none":
+            return "order for a key: what fails is overtaken (--kinesis-order none)"
+        if self._aggregates:
+            return "plain records: consumers have to split aggregates (--kinesis-aggregate)"
+        if self._order == "call":
+            return (
+                "order for a key where a part of a call fails: later records arrive before it, and again behind it "
+                "(--kinesis-order call; key and --kinesis-aggregate keep it)"
+            )
+        return (
+            "pace: some 100 records a second for a key, one a call (--kinesis-order key; call and --kinesis-aggregate are faster)"
+        )
+
     async def check(self) -> Sequence[str]:
         """Sentences for `doctor`."""
         sentences = []
@@ -206,18 +223,8 @@ class KinesisBus:
             await self._probe(stream)
             sentences.append(f"records may be written to {stream}")
         sentences.append(f"records have {self._record_bytes} bytes at most")
-        sentences.append(self._order_sentence)
+        sentences.append(f"by choice it gives up {self._given_up}")
         return sentences
-
-    @property
-    def _order_sentence(self) -> str:
-        if not self.limits.ordered:
-            return "order for a key is given up: what fails is overtaken"
-        if self._order == "call" and not self._aggregates:
-            return "order for a key is kept but where a part of a call fails"
-        if self._aggregates:
-            return "order for a key is kept: events of a key go together in one record"
-        return "order for a key is kept: one record of a key a call, so that few keys are slow (see --kinesis-aggregate)"
 
     async def close(self) -> None:
         """Ends connections."""
@@ -225,13 +232,15 @@ class KinesisBus:
 
     async def send(self, batch: Sequence[Record]) -> Sequence[Failure]:
         """A call for each stream, or more where limits or turns want it."""
-        return await send_entries(
+        failures = await send_entries(
             to_entries(batch, self._record_bytes if self._aggregates else None),
             max_entries=CALL_RECORDS,
             max_bytes=self._call_bytes,
             put=self._put,
             several_destinations=len(self._streams) > 1,
         )
+        repeats = self._order == "call" and not self._aggregates
+        return with_later_ones(batch, failures) if repeats and failures else failures
 
     async def _put(self, call: AwsCall) -> Mapping[int, Problem] | Problem:
         doing = f"write to the Kinesis stream {call.destination}"

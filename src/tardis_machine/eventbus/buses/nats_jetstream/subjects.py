@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ....bronze.payload_case import PAYLOAD_CASES
+from ...options import admitted_payloads
 
 __all__ = ["any_covers", "check_subject", "covers", "escape_token", "producible_subjects", "without_covered"]
 
@@ -44,7 +44,7 @@ def producible_subjects(options: Mapping[str, Any]) -> list[str]:
     """Every subject that can come of these options, once; one of a template as a pattern, `*` for a token with a placeholder."""
     template = options.get("destination_template")
     pattern = None if template is None else ".".join("*" if "{{" in t else t for t in _split_template(template))
-    cases = options.get("include_payloads") or PAYLOAD_CASES
+    cases = admitted_payloads(options.get("include_payloads"))
     routing = options.get("routing") or {}
     found = []
     for case in cases:
