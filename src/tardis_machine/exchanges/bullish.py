@@ -30,7 +30,7 @@ _TYPES = ("snapshot", "update")
 _MARKET_DATA = "/trading-api/v1/market-data"
 
 
-class Topic(NamedTuple):
+class BullishTopic(NamedTuple):
     """How a channel is asked for."""
 
     name: str
@@ -40,11 +40,11 @@ class Topic(NamedTuple):
 
 
 _TOPICS = {
-    "V1TALevel2": Topic("l2Orderbook", f"{_MARKET_DATA}/orderbook"),
-    "V1TALevel1": Topic("l1Orderbook", f"{_MARKET_DATA}/orderbook"),
-    "V1TAAnonymousTradeUpdate": Topic("anonymousTrades", f"{_MARKET_DATA}/trades"),
-    "V1TATickerResponse": Topic("tick", f"{_MARKET_DATA}/tick"),
-    "V1TAIndexPrice": Topic("indexPrice", "/trading-api/v1/index-data", "assetSymbol"),
+    "V1TALevel2": BullishTopic("l2Orderbook", f"{_MARKET_DATA}/orderbook"),
+    "V1TALevel1": BullishTopic("l1Orderbook", f"{_MARKET_DATA}/orderbook"),
+    "V1TAAnonymousTradeUpdate": BullishTopic("anonymousTrades", f"{_MARKET_DATA}/trades"),
+    "V1TATickerResponse": BullishTopic("tick", f"{_MARKET_DATA}/tick"),
+    "V1TAIndexPrice": BullishTopic("indexPrice", "/trading-api/v1/index-data", "assetSymbol"),
 }
 
 
@@ -201,7 +201,7 @@ class BullishDerivativeTickerMapper(BullishTickerMapper, TickerMapper):
         return [ticker.to_message(local_timestamp)]
 
 
-class Option(NamedTuple):
+class BullishOption(NamedTuple):
     """What the name of an option says."""
 
     asset: str
@@ -211,12 +211,12 @@ class Option(NamedTuple):
 
 
 @lru_cache(10_000)
-def _option(symbol: str) -> Option:
+def _option(symbol: str) -> BullishOption:
     parts: list[Any] = symbol.split("-")
     date = parts[2]
     strike, kind = [*parts[3:], UNSET, UNSET][:2]
     expiration = timestamp_from_text(f"{date[:4]}-{date[4:6]}-{date[6:8]}T08:00:00.000Z")
-    return Option(parts[0], expiration, to_number(strike), "put" if kind == "P" else "call")
+    return BullishOption(parts[0], expiration, to_number(strike), "put" if kind == "P" else "call")
 
 
 class BullishOptionSummaryMapper(BullishTickerMapper):
