@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from ._version import __version__
 from .errors import TardisMachineError
-from .history.cache import clear_cache
+from .history.cache import clear_cache, node_cache_dir
 from .history.client import HistoryClient
 from .pipeline.compression import Compression
 from .pipeline.frames import Form
@@ -29,7 +29,7 @@ from .realtime.accounts import check_credentials
 from .realtime.backoff import Timings
 from .realtime.endpoints import check_urls
 from .settings.resolve import Settings
-from .telemetry import MESSAGES_SENT
+from .telemetry import MESSAGES_SENT, get_logger
 
 if TYPE_CHECKING:
     from .bronze.encoding import Origin
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from .eventbus.receipt import Receipt
 
 __all__ = ["Engine", "LiveMachine", "Machine", "start_publisher"]
+
+log = get_logger("machine")
 
 SOURCE = f"tardis-machine/{__version__}"
 Transport = Literal["http", "ws", "cli"]
@@ -153,6 +155,8 @@ class Engine:
     async def start(self, *, publishing: bool = True) -> Machine:
         """Starts all of it, the buses only for `publishing`; what had started is stopped where something can't."""
         settings = self._settings
+        if settings.source("cache_dir") == "default" and (node_cache_dir() / "feeds").is_dir():
+            log.info("the Node client's cache is not used; --cache-dir with its folder would", folder=node_cache_dir())
         try:
             if settings.clear_cache:
                 await asyncio.to_thread(clear_cache, settings.cache_dir)

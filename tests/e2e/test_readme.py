@@ -56,7 +56,9 @@ def folder(tmp_path: Path) -> Path:
     """Where the reader is: beside the environment that the set-up made. The cache has what the library asks for."""
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     recording = Recording(SampleMarket(activity=ACTIVITY))
-    fill_cache(tmp_path / ".tardis-cache", "bitmex", FILTERS, FEBRUARY_US, FEBRUARY_US + 5 * MINUTE_US, recording=recording)
+    fill_cache(
+        tmp_path / ".cache" / "tardis-machine", "bitmex", FILTERS, FEBRUARY_US, FEBRUARY_US + 5 * MINUTE_US, recording=recording
+    )
     return tmp_path
 
 

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from tardis_machine.errors import OptionsError
 from tardis_machine.filters import Filter
@@ -19,7 +20,7 @@ from tardis_machine.history.cache import clear_cache
 from tardis_machine.history.client import HistoryClient
 from tardis_machine.history.reader import lines_between, read_slice, split_lines
 from tardis_machine.history.slice import MINUTE_US
-from tests.integration.upstream import Upstream, at, collect, data_of, recorded
+from tests.integration.upstream import Asked, Upstream, at, collect, data_of, recorded
 
 TRADES = [Filter("trade", ["XBTUSD"])]
 
@@ -243,17 +244,44 @@ async def test_other_keys_are_other_fetches(upstream: Upstream, tmp_path: Path) 
     assert {asked.headers["Authorization"] for asked in upstream.asked} == {"Bearer a", "Bearer b"}
 
 
-async def test_auto_cleanup_removes_what_the_replay_used_and_nothing_else(upstream: Upstream, tmp_path: Path) -> None:
+def files_in(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+async def test_auto_cleanup_removes_what_the_replay_brought_and_nothing_else(upstream: Upstream, tmp_path: Path) -> None:
     async with HistoryClient(upstream.url, cache_dir=tmp_path) as client:
-        await collect(client, 5, 7)
-        other = await collect(client, 12, 13)
+        for start, end in ((5, 7), (12, 13)):
+            await collect(client, start, end)
+        before = files_in(tmp_path)
+        assert len(before) == 3
         items = await collect(client, 0, 10, auto_cleanup=True)
         assert data_of(items) == recorded(at(0), 10)
-        assert [path for path in tmp_path.rglob("*") if path.is_file()] == [Path(str(other[0].path))]
+        assert files_in(tmp_path) == before
         async with aclosing(client.slices("bitmex", at(0), at(100), auto_cleanup=True)) as left:
             await anext(left)
             await asyncio.sleep(0.3)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [Path(str(other[0].path))]
+    assert files_in(tmp_path) == before
+
+
+async def test_auto_cleanup_leaves_what_another_replay_asked_for_first(upstream: Upstream, tmp_path: Path) -> None:
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(_: Asked, request: web.Request) -> None:
+        arrived.set()
+        await go_on.wait()
+
+    upstream.fault = hold
+    async with HistoryClient(upstream.url, cache_dir=tmp_path) as client:
+        keeping = asyncio.create_task(collect(client, 0, 1))
+        await arrived.wait()
+        cleaning = asyncio.create_task(collect(client, 0, 1, auto_cleanup=True))
+        while not any(flight.passengers == 2 for flight in client._fetching._flights.values()):
+            await asyncio.sleep(0.01)
+        go_on.set()
+        [kept], [cleaned] = await keeping, await cleaning
+    assert len(upstream.asked) == 1
+    assert data_of([kept]) == data_of([cleaned]) == recorded(at(0), 1)
+    assert files_in(tmp_path) == {Path(str(kept.path))}
 
 
 async def test_auto_cleanup_mends_a_corrupt_file_and_survives_another_clean_up(upstream: Upstream, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,3 +94,24 @@ def test_a_port_in_use_is_said_in_one_sentence(tmp_path: Path) -> None:
             assert ended.returncode == 2
             assert ended.stderr.splitlines()[-1].startswith(f"error: port {port} is in use on ")
             assert "Traceback" not in ended.stderr
+
+
+def test_a_cache_of_the_node_client_is_told_of_and_found_by_its_name(cache_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / ".tardis-cache").symlink_to(cache_dir)
+    environ = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "HOME": str(tmp_path),
+        "TMPDIR": str(tmp_path),
+    }
+
+    def replay(request: dict[str, Any], *argv: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "tardis_machine", "replay", "--options", json.dumps(request), *argv]
+        ended = subprocess.run(command, env=environ, check=True, capture_output=True, text=True, timeout=60)
+        return ended.stdout.count("\n"), ended.stderr
+
+    _, told = replay(options(to=options()["from"]))
+    assert f"the Node client's cache is not used; --cache-dir with its folder would folder={tmp_path}/.tardis-cache" in told
+    lines, told = replay(LONG, "--cache-dir", str(tmp_path / ".tardis-cache"), "--api-url", "http://127.0.0.1:9")
+    assert lines > 1000
+    assert "Node client" not in told

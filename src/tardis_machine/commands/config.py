@@ -80,7 +80,7 @@ force and where each value came from, with secrets masked. All that is wrong is 
 - A duration has a unit: `500ms`, `5s`, `1m`, `1h`. Without one it is seconds, or milliseconds where the name ends in `-ms`.
 - A list is written `a,b,c`, a mapping `name:value,name:value`. What holds a comma stands in quotes, single or double, and a quote
   inside them is doubled: `team:"desk, 2"`. In a file or in Python they may be lists and mappings proper.
-- `{temp}` is the system's folder for temporary files, `{state}` is `$XDG_STATE_HOME/tardis-machine`, by default
-  `~/.local/state/tardis-machine`.
+- `{cache}` is `$XDG_CACHE_HOME`, by default `~/.cache` (macOS: `~/Library/Caches`); `{state}` is `$XDG_STATE_HOME/tardis-machine`, by
+  default `~/.local/state/tardis-machine`.
 
 """

@@ -298,9 +298,9 @@ async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
 
 
 def _decompress_text(body: bytes, encoding: Encoding) -> bytes:
-    """An error's body; what can't be read says nothing."""
+    """An error's body; what can't be read, or is longer than an error can be, says nothing."""
     try:
-        return decompress(body, encoding, "")
+        return decompress(body, encoding, "", MAX_ERROR_BYTES)
     except SliceError:
         return b""
 

@@ -2,16 +2,19 @@
 
     {cache_dir}/feeds/{exchange}/{sha256 of the filters}/{YYYY}/{MM}/{DD}/{HH}/{mm}[.size-{k}].json.{zst|gz}
 
-Invariant: a file under its final name was complete when it got that name; anything else in the folders is not looked at.
+Invariant: a file under its final name was complete when it got that name; anything else in the folders is not looked at. What is
+made here is this user's alone: folders 0700, files 0600.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,7 +28,7 @@ from ..errors import CacheError, OptionsError
 from ..filters import Filter, to_compact_json
 from .slice import MINUTE_US, Encoding, to_datetime
 
-__all__ = ["CachedFile", "FeedCache", "check_exchange", "clear_cache", "default_cache_dir"]
+__all__ = ["CachedFile", "FeedCache", "check_exchange", "clear_cache", "node_cache_dir"]
 
 HOUR_US = 60 * MINUTE_US
 
@@ -38,30 +41,37 @@ _ENCODINGS: tuple[Encoding, ...] = ("zst", "gz")
 _STORE_ATTEMPTS = 10
 
 
-def default_cache_dir() -> Path:
-    """Where the other clients keep theirs, too."""
+def node_cache_dir() -> Path:
+    """Where the Node client keeps its cache unless told otherwise: a folder that all users of the system share."""
     return Path(tempfile.gettempdir()) / ".tardis-cache"
 
 
 def clear_cache(cache_dir: Path | str) -> None:
-    """Removes all cached slices; the folder itself and whatever else lies in it stay."""
+    """Removes all cached slices; the folder itself and whatever else lies in it stay. What a link points to is never touched."""
     feeds = Path(cache_dir) / "feeds"
     try:
-        children = list(feeds.iterdir())
+        folder = os.open(feeds, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise CacheError(f"the cache in {feeds} can't be cleared: {error.strerror}") from error
-    for child in children:
-        try:
-            if child.is_dir() and not child.is_symlink():
-                shutil.rmtree(child)
-            else:
-                child.unlink(missing_ok=True)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise CacheError(f"the cache in {feeds} can't be cleared: {error.filename or child}: {error.strerror}") from error
+        problem = "it is a link, and links are not followed" if feeds.is_symlink() else error.strerror
+        raise CacheError(f"the cache in {feeds} can't be cleared: {problem}") from error
+    try:
+        # By names within the open folder, so that it can't be exchanged for a link meanwhile.
+        for name in os.listdir(folder):
+            _remove_entry(name, folder)
+    except OSError as error:
+        raise CacheError(f"the cache in {feeds} can't be cleared: {error.filename or feeds}: {error.strerror}") from error
+    finally:
+        os.close(folder)
+
+
+def _remove_entry(name: str, folder: int) -> None:
+    with suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            shutil.rmtree(name, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)
 
 
 def check_exchange(exchange: str) -> str:
@@ -147,14 +157,28 @@ class FeedCache:
 def _write(path: Path, data: bytes) -> str:
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.unconfirmed")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(data)
+        _make_folder(path.parent)
+        with open(draft, "xb", opener=_open_private) as file:
+            file.write(data)
         draft.replace(path)
     except BaseException:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
     return str(path)
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes it, and those above it that are missing."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        _make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _to_name(start_us: int, minutes: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -19,8 +20,9 @@ from typing import Literal, Self
 
 from ..errors import OptionsError, SliceError
 from ..filters import Filter, optimize_filters
+from ..settings.defaults import cache_dir as default_cache_dir
 from .api import DEFAULT_API_URL, DEFAULT_USER_AGENT, Compression, HistoryApi, RetryPolicy, UpstreamRequest, check_api_key
-from .cache import CachedFile, FeedCache, check_exchange, default_cache_dir
+from .cache import CachedFile, FeedCache, check_exchange
 from .flights import Flights
 from .plan import Plan, PlannedSlice
 from .reader import load_slice, read_slice
@@ -76,7 +78,7 @@ class _Replay:
         if len(self.suggestions) < 2:
             self.suggestions.append(came.suggested_minutes)
         self.largest_bytes = max(self.largest_bytes, came.size_bytes)
-        if came.path is not None:
+        if came.path is not None and came.is_temporary:
             self.note_file(came.path)
 
     def note_file(self, path: str) -> None:
@@ -96,6 +98,8 @@ class _Obtained:
     suggested_minutes: int | None
     """None: it was in the cache."""
     size_bytes: int
+    is_temporary: bool = False
+    """It was brought into the cache for a replay that takes it out again."""
 
 
 class HistoryClient:
@@ -122,7 +126,7 @@ class HistoryClient:
     ) -> None:
         self._api_key = check_api_key(api_key)
         # Absolute, as its paths go to worker processes.
-        self._cache_dir = (default_cache_dir() if cache_dir is None else Path(cache_dir)).absolute()
+        self._cache_dir = Path(default_cache_dir(os.environ) if cache_dir is None else cache_dir).absolute()
         self._concurrency = concurrency
         self._sleep = sleep
         self._clock = clock
@@ -166,7 +170,8 @@ class HistoryClient:
         """The slices that cover [from_us, to_us), in time order; both ends are widened to whole minutes.
 
         Fetches ahead of the reader, within bounds; close it (`contextlib.aclosing`) when leaving early. A slice whose file turns
-        out to be corrupt or gone is mended by `refetch`. With `auto_cleanup` each slice comes in memory, and its file is gone.
+        out to be corrupt or gone is mended by `refetch`. With `auto_cleanup` each slice comes in memory, and what this call brought
+        into the cache is gone from it.
         """
         check_exchange(exchange)
         if from_us < 0:
@@ -257,25 +262,27 @@ class HistoryClient:
             start_us = ready_us
 
     async def _emptying_cache(self, replay: _Replay, source: AsyncGenerator[Slice, None]) -> AsyncGenerator[Slice, None]:
-        """The same slices in memory, their files removed; also those that were fetched ahead and never read."""
-        to_remove = replay.to_remove = set()
+        """The same slices in memory, the files it brought removed; also those that were fetched ahead and never read."""
+        brought = replay.to_remove = set()
         try:
             async with aclosing(source):
                 async for item in source:
-                    for kept in await self._take_out(replay, item):
+                    for kept in await self._take_out(replay, item, brought):
                         yield kept
         finally:
-            await self._threads.run(replay.cache.remove, *to_remove)
+            await self._threads.run(replay.cache.remove, *brought)
 
-    async def _take_out(self, replay: _Replay, item: Slice) -> list[Slice]:
-        """Moves a slice from its file into memory."""
+    async def _take_out(self, replay: _Replay, item: Slice, brought: set[str]) -> list[Slice]:
+        """Reads a slice into memory. Its file goes where this replay brought it, or where it is damaged."""
+        is_damaged = False
         try:
             items = [await self._threads.run(load_slice, item)]
         except SliceError as error:
             _LOG.warning("%s; fetching it again", error)
             items = await self._fetch_all(replay, item.start_us, item.end_us, "bypass")
-        if item.path is not None and replay.to_remove is not None:
-            replay.to_remove.discard(item.path)
+            is_damaged = True
+        if item.path is not None and (is_damaged or item.path in brought):
+            brought.discard(item.path)
             await self._threads.run(replay.cache.remove, item.path)
         return items
 
@@ -329,7 +336,8 @@ class HistoryClient:
             except OSError as error:
                 self._warn_of_cache(error)
         data = came.data if path is None else None
-        return _Obtained(came.minutes, came.encoding, path, data, came.suggested_minutes, len(came.data))
+        is_temporary = replay.to_remove is not None
+        return _Obtained(came.minutes, came.encoding, path, data, came.suggested_minutes, len(came.data), is_temporary)
 
     def _warn_of_cache(self, error: OSError) -> None:
         if not self._warned_of_cache:

@@ -6,14 +6,14 @@ Invariant: what is returned is the whole data of the slice; anything less is a S
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from gzip import BadGzipFile
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import zstandard
-from isal import igzip, isal_zlib
+from isal import isal_zlib
 
 from ..errors import SliceError
 from ..recorded_line import MESSAGE_START, begins_with_time, to_time
@@ -22,12 +22,21 @@ from .slice import Encoding, Slice
 __all__ = ["check_lines", "decompress", "fits", "lines_between", "load_slice", "read_lines", "read_slice", "split_lines"]
 
 _NOT_NEWLINE = re.compile(rb"[^\n]")
+_GZIP = 31
+"""zlib's window size that means: with a gzip header and trailer."""
 
-_gunzip: Callable[[bytes], bytes] = igzip.decompress
 _CORRUPT: tuple[type[Exception], ...] = (zstandard.ZstdError, cast(type[Exception], isal_zlib.error), BadGzipFile)
 
-_FRAME_STEP_BYTES = 64 * 1024
-"""What a zstd decompressor is fed at a time: what it gets past the end of a frame it hands back as a copy."""
+MAX_LINES_BYTES = 1 << 30
+"""What a slice may have decompressed: several times the busiest minute of a whole exchange."""
+
+_STEP_BYTES = 64 * 1024
+"""What a decompressor is fed at a time: what it gets past the end of a frame it hands back as a copy."""
+
+_LEAST_STEP_BYTES = 64
+
+# What one byte can become at most: a block of one repeated byte has four bytes in zstd, and 128 KiB; deflate has two bits for 258.
+_GROWTH: dict[Encoding, int] = {"zst": 32 * 1024, "gz": 1032}
 
 
 def read_slice(item: Slice) -> bytes:
@@ -87,16 +96,22 @@ def fits(data: bytes, from_us: int, to_us: int) -> bool:
     return edges is None or (to_time(from_us) <= edges[0] and edges[1] < to_time(to_us))
 
 
-def decompress(data: bytes, encoding: Encoding, name: str) -> bytes:
-    """The whole data: every frame or member is complete, and checksums are right; `name` names the slice in errors."""
+def decompress(data: bytes, encoding: Encoding, name: str, limit_bytes: int = MAX_LINES_BYTES) -> bytes:
+    """The whole data: every frame or member is complete, and checksums are right; `name` names the slice in errors.
+
+    Data that grow beyond the limit are given up before they take much more memory than that.
+    """
     if not data:
         raise SliceError(f"slice {name} is truncated: it is empty")
     try:
-        return _unzstd(data) if encoding == "zst" else _gunzip(data)
+        parts = list(_parts(data, encoding, limit_bytes))
     except EOFError:
         raise SliceError(f"slice {name} is truncated: its {len(data)} bytes end inside of the {encoding} data") from None
+    except OverflowError:
+        raise SliceError(f"slice {name} is too large: its {len(data)} bytes become more than {limit_bytes}") from None
     except _CORRUPT as error:
         raise SliceError(f"slice {name} is corrupt: {error}") from error
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def check_lines(data: bytes, name: str) -> None:
@@ -115,22 +130,41 @@ def _read(item: Slice) -> bytes:
         raise SliceError(f"slice {item.name} can't be read from {item.path}: {error.strerror}") from error
 
 
-def _unzstd(data: bytes) -> bytes:
-    """All frames; the one-shot and streaming calls of the library would end quietly after the first or a truncated one."""
+def _parts(data: bytes, encoding: Encoding, limit_bytes: int) -> Iterator[bytes]:
+    """The contents of all frames or members, piece by piece; OverflowError where they are more than the limit.
+
+    The libraries' own ways to read many frames know no limit, and may end quietly where one is truncated.
+    """
     view = memoryview(data)
     context = zstandard.ZstdDecompressor()
+    left_bytes = limit_bytes
     position = 0
-    parts: list[bytes] = []
     while position < len(view):
-        frame = context.decompressobj()
+        frame = context.decompressobj() if encoding == "zst" else _gzip_member(view[position:])
         while not frame.eof:
-            step = view[position : position + _FRAME_STEP_BYTES]
+            # As long as what is left surely holds all that comes of it.
+            step_bytes = min(max(left_bytes // _GROWTH[encoding], _LEAST_STEP_BYTES), _STEP_BYTES)
+            step = view[position : position + step_bytes]
             if not step:
                 raise EOFError
-            parts.append(frame.decompress(step))
+            part = frame.decompress(step)
+            left_bytes -= len(part)
+            if left_bytes < 0:
+                raise OverflowError
+            yield part
             position += len(step)
         position -= len(frame.unused_data)
-    return b"".join(parts)
+        if encoding == "gz":
+            # Zeros may fill up what follows a member.
+            while position < len(view) and not view[position]:
+                position += 1
+
+
+def _gzip_member(data: memoryview) -> Any:
+    """What decompresses the member that begins the data."""
+    if data[:2] != b"\x1f\x8b"[: len(data)]:
+        raise BadGzipFile(f"Not a gzipped file ({bytes(data[:2])!r})")
+    return isal_zlib.decompressobj(wbits=_GZIP)
 
 
 def _edges(data: bytes) -> tuple[bytes, bytes] | None:

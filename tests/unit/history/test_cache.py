@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tardis_machine.errors import CacheError, OptionsError
 from tardis_machine.filters import Filter, optimize_filters
-from tardis_machine.history.cache import CachedFile, FeedCache, clear_cache, default_cache_dir
+from tardis_machine.history.cache import CachedFile, FeedCache, clear_cache
 from tardis_machine.history.slice import MINUTE_US
 
 HOUR_US = 1_559_347_200_000_000  # 2019-06-01T00Z
@@ -158,6 +159,36 @@ def test_clearing_what_is_no_folder_is_a_clear_error(tmp_path: Path) -> None:
         clear_cache(tmp_path)
 
 
-def test_the_default_is_shared_with_the_other_clients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert default_cache_dir() == tmp_path / ".tardis-cache"
+def test_clearing_does_not_follow_a_link_in_the_place_of_the_cache(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "folder").mkdir(parents=True)
+    (outside / "kept").write_bytes(b"x")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "feeds").symlink_to(outside)
+    with pytest.raises(CacheError, match=r"cache/feeds can't be cleared: it is a link, and links are not followed"):
+        clear_cache(tmp_path / "cache")
+    assert sorted(path.name for path in outside.iterdir()) == ["folder", "kept"]
+
+
+def test_clearing_does_not_follow_a_link_deep_inside(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_bytes(b"x")
+    stored = Path(cache_of(tmp_path).store(START_US, 1, "gz", b"x"))
+    (stored.parent / "link").symlink_to(outside)
+    clear_cache(tmp_path)
+    assert list((tmp_path / "feeds").iterdir()) == []
+    assert (outside / "kept").exists()
+
+
+def test_what_is_made_is_for_this_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        cache_dir = tmp_path / "new" / "cache"
+        stored = Path(cache_of(cache_dir).store(START_US, 1, "gz", b"x"))
+    finally:
+        os.umask(before)
+    assert stored.stat().st_mode & 0o777 == 0o600
+    made = [folder for folder in stored.parents if folder.is_relative_to(tmp_path / "new")]
+    assert len(made) == 9
+    assert {folder.stat().st_mode & 0o777 for folder in made} == {0o700}

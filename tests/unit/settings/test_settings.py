@@ -88,7 +88,7 @@ def read_toml(document: str, folder: Path, *argv: str, command: str = "serve") -
 def test_defaults_are_those_of_the_product() -> None:
     found = resolve([], {"XDG_STATE_HOME": "/state"})
     assert (found.host, found.port, found.api_key, found.api_url) == ("127.0.0.1", 8000, None, "https://api.tardis.dev/v1")
-    assert found.cache_dir.name == ".tardis-cache"
+    assert found.cache_dir.parts[-2:] == (".cache", "tardis-machine")
     assert found.workers >= 1
     assert (found.log_format, found.log_level, found.debug, found.shutdown_timeout) == ("text", "info", False, 30.0)
     assert (found.spool_dir, found.spool_max_bytes) == (Path("/state/tardis-machine/spool"), 4 * 1024**3)

@@ -34,7 +34,7 @@ HISTORY_API_OPTIONS = (
         group="history",
         parse=path,
         default=cache_dir,
-        default_text="{temp}/.tardis-cache",
+        default_text="{cache}/tardis-machine",
     ),
 )
 
