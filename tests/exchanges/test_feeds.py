@@ -6,6 +6,7 @@ What an exchange says and is told stands in its transcript.
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from tardis_machine.errors import OptionsError
 from tardis_machine.exchanges import EXCHANGES, BookStep, Credentials, Feed, Fetch, FrameKind
-from tardis_machine.exchanges._feed import BookGate, in_batches, kind_of_error
+from tardis_machine.exchanges._feed import MAX_TEXT_BYTES, BookGate, in_batches, inflate, kind_of_error
 from tardis_machine.exchanges._joined_book import MAX_WAITING, JoinRules, surrounds
 from tardis_machine.exchanges._joined_book_gate import JoinedBookGate
 from tardis_machine.filters import Filter
@@ -221,3 +222,24 @@ def test_a_snapshot_that_came_in_a_frame() -> None:
     assert books.take(BookStep("a", True, 8)) is EARLY
     assert books.take(BookStep("a", True, 10)) is DATA
     assert books.take(update(13, 13)) is DATA
+
+
+@pytest.mark.parametrize("wbits", [31, -15])
+def test_a_packed_frame_that_grows_without_end_is_given_up(wbits: int) -> None:
+    packed = zlib.compress(bytes(100_000_000), wbits=wbits)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="is cut, or becomes more than 1000000 bytes"):
+            inflate(packed, wbits, 1_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(ValueError, match="is cut"):
+        inflate(packed[:-20], wbits)
+    assert len(inflate(packed, wbits)) == 100_000_000
+
+
+def test_what_a_feed_unpacks_is_bounded() -> None:
+    packed = gzip.compress(bytes(MAX_TEXT_BYTES + 1), 1)
+    with pytest.raises(ValueError, match="becomes more than"):
+        feed_of("bitmex", Filter("trade", ["XBTUSD"])).to_text(packed)

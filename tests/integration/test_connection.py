@@ -4,7 +4,9 @@ JSON, polls of many symbols, snapshots asked for in a frame."""
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -272,3 +274,18 @@ async def test_without_a_token_there_is_no_connection_and_no_secret_is_told(capl
     shown = f"{caplog.text} {[vars(record) for record in caplog.records]}"
     assert SECRET not in shown
     assert "hidden" not in shown
+
+
+async def test_an_answer_that_grows_without_end_is_given_up() -> None:
+    body = gzip.compress(bytes(200_000_000), 9)
+    answers = [web.Response(body=body, headers={"Content-Encoding": "gzip"}), web.json_response({"token": "t1"})]
+    async with scripted_exchange() as server:
+        server.rest["/token"] = lambda request: answers.pop(0)
+        tracemalloc.start()
+        try:
+            async with connecting(server) as heard:
+                await server.client()
+                assert await heard.next() == "can't connect: the answer has more than 1048576 bytes"
+                assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        finally:
+            tracemalloc.stop()

@@ -170,6 +170,26 @@ async def test_both_ends_cached_still_learn_the_size(upstream: Upstream, tmp_pat
     assert max(minutes for _, minutes in upstream.windows) == 10
 
 
+async def test_a_thousand_replays_of_one_asker_do_not_hold_up_another(upstream: Upstream, tmp_path: Path) -> None:
+    """Answers to the first asker never come; the second has its own at once."""
+
+    async def hang(asked: Asked, _: web.Request) -> None:
+        if asked.exchange == "bitmex":
+            await asyncio.Event().wait()
+
+    upstream.fault = hang
+    async with HistoryClient(upstream.url, cache_dir=tmp_path) as client:
+        greedy = [asyncio.create_task(collect(client, minute, minute + 1, TRADES, asker="greedy")) for minute in range(1000)]
+        while upstream.under_way < 50:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(20), aclosing(client.slices("deribit", at(0), at(8), asker="modest")) as items:
+            assert data_of([item async for item in items]) == recorded(at(0), 8)
+        assert upstream.under_way == 50
+        for task in greedy:
+            task.cancel()
+        await asyncio.gather(*greedy, return_exceptions=True)
+
+
 async def test_seconds_are_honoured(upstream: Upstream, tmp_path: Path) -> None:
     start_us, end_us = at(1) + 40_000_000, at(1) + 50_000_000
     async with HistoryClient(upstream.url, cache_dir=tmp_path) as client:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import logging
 import resource
+import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager, suppress
@@ -135,6 +137,27 @@ async def test_a_compressed_refusal_is_read(upstream: Upstream, tmp_path: Path) 
         with pytest.raises(UpstreamError, match=r"^API key is not valid$") as caught:
             await collect(client, 0, 1)
     assert caught.value.code == 100
+
+
+@pytest.mark.parametrize("encoding", ["zstd", "gzip"])
+async def test_a_refusal_that_grows_without_end_is_not_unpacked(upstream: Upstream, tmp_path: Path, encoding: str) -> None:
+    bomb = bytes(50_000_000)
+    body = zstandard.ZstdCompressor().compress(bomb) if encoding == "zstd" else gzip.compress(bomb, 9)
+
+    async def fault(_: Asked, __: web.Request) -> web.Response:
+        return web.Response(status=401, body=body, headers={"Content-Encoding": encoding})
+
+    upstream.fault = fault
+    tracemalloc.start()
+    try:
+        async with HistoryClient(upstream.url, cache_dir=tmp_path) as client:
+            with pytest.raises(
+                UpstreamError, match=r"^the history API answered 401 for slice bitmex 2019-06-01T00:00Z: no text$"
+            ):
+                await collect(client, 0, 1)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_nobody_listens(tmp_path: Path) -> None:

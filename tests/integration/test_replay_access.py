@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import tracemalloc
 from collections.abc import AsyncIterator
 from itertools import product
 from pathlib import Path
@@ -177,6 +179,18 @@ async def test_methods_and_sizes(client: Client) -> None:
     too_large = await answer_to(port, http_post("/replay", b" " * (17 << 20)))
     assert status_of(too_large) == 413
     assert "message" in json.loads(body_of(too_large))
+
+
+async def test_a_body_that_grows_without_end_is_not_unpacked(client: Client) -> None:
+    body = gzip.compress(bytes(200_000_000), 9)
+    tracemalloc.start()
+    try:
+        answer = await answer_to(client.machine.port, http_post("/replay", body, Content_Encoding="gzip"))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert status_of(answer) == 415
+    assert json.loads(body_of(answer)) == {"message": "body: expected JSON that is not compressed"}
 
 
 async def test_a_preflight_is_answered(client: Client) -> None:

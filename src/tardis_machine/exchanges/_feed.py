@@ -215,8 +215,8 @@ class Feed(ABC):
         """The text of a binary frame, which is what is recorded: it is text already, or packed by gzip, or by deflate without a
         header. A feed whose frames are of another format makes the text itself."""
         if frame[:2] == b"\x1f\x8b":
-            return zlib.decompress(frame, wbits=31)
-        return frame if frame[:1] in (b"{", b"[") else zlib.decompress(frame, wbits=-15)
+            return inflate(frame, 31)
+        return frame if frame[:1] in (b"{", b"[") else inflate(frame, -15)
 
     decode: Callable[[bytes], Json] = staticmethod(orjson.loads)
     """The message of a frame's text, which need not be JSON."""
@@ -242,6 +242,19 @@ class Feed(ABC):
         if item.symbols is UNSET or not item.symbols:
             raise OptionsError(f"symbols: expected at least one, as {self.exchange} does not stream all symbols live", "symbols")
         return item.symbols
+
+
+# A whole market's book in one message has tens of megabytes.
+MAX_TEXT_BYTES = 256 * 1024 * 1024
+
+
+def inflate(packed: bytes, wbits: int, limit_bytes: int = MAX_TEXT_BYTES) -> bytes:
+    """The text of a packed frame; `wbits` is zlib's. ValueError where it is longer than the limit, or has no end."""
+    unpacking = zlib.decompressobj(wbits)
+    text = unpacking.decompress(packed, limit_bytes)
+    if not unpacking.eof:
+        raise ValueError(f"a packed frame of {len(packed)} bytes is cut, or becomes more than {limit_bytes} bytes")
+    return text
 
 
 _TOO_MUCH = re.compile(r"too.?(many|frequent)|rate.?limit|msg rate|throttl|\b(429|418)\b", re.IGNORECASE)

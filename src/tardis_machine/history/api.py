@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import quote
@@ -21,6 +21,7 @@ from yarl import URL
 from .._version import __version__
 from ..errors import OptionsError, SettingsError, SliceError, UpstreamError
 from ..filters import Filter, to_compact_json
+from .fair_slots import FairSlots
 from .reader import check_lines, decompress, fits
 from .slice import MINUTE_US, Encoding, to_datetime, to_slice_name
 from .threads import Threads
@@ -59,6 +60,8 @@ class UpstreamRequest:
     minutes: int
     filters: tuple[Filter, ...]
     api_key: str | None = field(repr=False)
+    asker: Hashable = None
+    """Whose share of the slots it takes."""
 
     @property
     def start_us(self) -> int:
@@ -100,7 +103,7 @@ class RetryPolicy:
 
 
 class HistoryApi:
-    """Asks for slices, at most `concurrency` at a time."""
+    """Asks for slices, at most `concurrency` at a time, which askers share fairly."""
 
     def __init__(
         self,
@@ -117,7 +120,7 @@ class HistoryApi:
         self._headers = {"Accept-Encoding": "zstd, gzip", "User-Agent": user_agent}
         self._compression = compression
         self._concurrency = concurrency
-        self._slots = asyncio.Semaphore(concurrency)
+        self._slots = FairSlots(concurrency)
         self._retry = retry
         self._session: aiohttp.ClientSession | None = None
 
@@ -134,7 +137,7 @@ class HistoryApi:
         while True:
             attempt += 1
             try:
-                async with self._slots:
+                async with self._slots.held_by(request.asker):
                     download = await self._fetch_once(request)
                 if download is not None:
                     return download

@@ -58,7 +58,9 @@ def clear_cache(cache_dir: Path | str) -> None:
         raise CacheError(f"the cache in {feeds} can't be cleared: {problem}") from error
     try:
         # By names within the open folder, so that it can't be exchanged for a link meanwhile.
-        for name in os.listdir(folder):
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+        for name in names:
             _remove_entry(name, folder)
     except OSError as error:
         raise CacheError(f"the cache in {feeds} can't be cleared: {error.filename or feeds}: {error.strerror}") from error

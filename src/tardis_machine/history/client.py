@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +58,7 @@ class _Replay:
     from_us: int
     filters: tuple[Filter, ...]
     api_key: str | None = field(repr=False)
+    asker: Hashable
     cache: FeedCache
     suggestions: list[int] = field(default_factory=list)
     """Slice sizes that upstream suggested in its first two answers, those for both ends of the range where these were fetched."""
@@ -166,12 +167,13 @@ class HistoryClient:
         api_key: str | None = None,
         wait_when_data_not_yet_available: bool | float = False,
         auto_cleanup: bool = False,
+        asker: Hashable = None,
     ) -> AsyncGenerator[Slice, None]:
         """The slices that cover [from_us, to_us), in time order; both ends are widened to whole minutes.
 
         Fetches ahead of the reader, within bounds; close it (`contextlib.aclosing`) when leaving early. A slice whose file turns
         out to be corrupt or gone is mended by `refetch`. With `auto_cleanup` each slice comes in memory, and what this call brought
-        into the cache is gone from it.
+        into the cache is gone from it. Calls of one `asker` share what upstream gives each asker; without one, a call is its own.
         """
         check_exchange(exchange)
         if from_us < 0:
@@ -180,7 +182,7 @@ class HistoryClient:
             raise OptionsError("to: expected a time that is not before from, up to the year 9999", "to")
         start_us = from_us - from_us % MINUTE_US
         end_us = start_us if from_us == to_us else -(-to_us // MINUTE_US) * MINUTE_US
-        replay = self._to_replay(exchange, start_us, tuple(optimize_filters(filters)), api_key)
+        replay = self._to_replay(exchange, start_us, tuple(optimize_filters(filters)), api_key, asker)
         delay_us = _to_delay_us(wait_when_data_not_yet_available)
         if delay_us is None:
             source = self._range(replay, start_us, end_us)
@@ -188,12 +190,12 @@ class HistoryClient:
             source = self._appearing(replay, start_us, end_us, delay_us)
         return self._emptying_cache(replay, source) if auto_cleanup else source
 
-    async def refetch(self, item: Slice, *, api_key: str | None = None) -> list[Slice]:
+    async def refetch(self, item: Slice, *, api_key: str | None = None, asker: Hashable = None) -> list[Slice]:
         """What to read instead of a slice that could not be read: slices of the same minutes, fetched anew.
 
         The slice itself where it can be read now, as another asker may have mended it.
         """
-        replay = self._to_replay(item.exchange, item.start_us, item.filters, api_key)
+        replay = self._to_replay(item.exchange, item.start_us, item.filters, api_key, asker)
         key = (item.path or str(replay.cache.folder), item.start_us, item.minutes, replay.api_key)
         return await self._mending.join(key, lambda: self._mend(replay, item))
 
@@ -209,9 +211,12 @@ class HistoryClient:
             await self._threads.run(replay.cache.remove, item.path)
         return items
 
-    def _to_replay(self, exchange: str, from_us: int, filters: tuple[Filter, ...], api_key: str | None) -> _Replay:
+    def _to_replay(
+        self, exchange: str, from_us: int, filters: tuple[Filter, ...], api_key: str | None, asker: Hashable
+    ) -> _Replay:
         cache = FeedCache(self._cache_dir, exchange, filters)
-        return _Replay(exchange, from_us, filters, check_api_key(api_key) or self._api_key, cache)
+        own = object() if asker is None else asker
+        return _Replay(exchange, from_us, filters, check_api_key(api_key) or self._api_key, own, cache)
 
     async def _range(self, replay: _Replay, start_us: int, end_us: int) -> AsyncGenerator[Slice, None]:
         """Slices of minutes that upstream has."""
@@ -325,7 +330,7 @@ class HistoryClient:
         if cache == "use" and (file := await self._threads.run(replay.cache.find, start_us, minutes)):
             return _Obtained(minutes, file.encoding, file.path, None, None, 0)
         offset = (start_us - replay.from_us) // MINUTE_US
-        request = UpstreamRequest(replay.exchange, replay.from_us, offset, minutes, replay.filters, replay.api_key)
+        request = UpstreamRequest(replay.exchange, replay.from_us, offset, minutes, replay.filters, replay.api_key, replay.asker)
         came = await self._api.fetch_slice(request)
         path = None
         if cache != "bypass":

@@ -6,7 +6,7 @@ Invariant: a cached slice that is damaged is fetched anew; one that was fetched 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Hashable, Sequence
 from contextlib import aclosing
 
 from ..errors import SliceError
@@ -23,9 +23,9 @@ LINES_IN_BATCH = 1_000
 
 
 async def fetch_slices(
-    client: HistoryClient, request: RawRequest | NormalizedRequest, periods: Sequence[Period]
+    client: HistoryClient, request: RawRequest | NormalizedRequest, periods: Sequence[Period], asker: Hashable = None
 ) -> AsyncGenerator[tuple[Period, Slice], None]:
-    """The slices of a request in time order, each with its period."""
+    """The slices of a request in time order, each with its period. `asker` is as `HistoryClient.slices` has it."""
     for period in periods:
         slices = client.slices(
             request.exchange,
@@ -35,6 +35,7 @@ async def fetch_slices(
             api_key=request.api_key,
             auto_cleanup=request.auto_cleanup,
             wait_when_data_not_yet_available=request.wait_when_data_not_yet_available,
+            asker=asker,
         )
         async with aclosing(slices):
             async for item in slices:

@@ -23,6 +23,7 @@ from .output_queue import OutputSink
 __all__ = ["ChildProcess"]
 
 _SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
+_DIED = "the worker process that served this request died"
 # How long a child may take to notice that the server hung up.
 _END_TIMEOUT_S = 5.0
 # A program of its own, not a fork: it must not inherit sockets, and must start from any script, guarded or not.
@@ -45,13 +46,17 @@ class ChildProcess(asyncio.BufferedProtocol):
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
                 end.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER_BYTES)
         self._socket = ours
-        with theirs, _blocked_signals():
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-c", _START.format(path=sys.path, module=module), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                process_group=0,  # a signal to the server's group is the server's to answer; children end with their socket
-            )
+        try:
+            with theirs, _blocked_signals():
+                self._process = subprocess.Popen(  # noqa: S603 - our own program
+                    [sys.executable, "-c", _START.format(path=sys.path, module=module), str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    process_group=0,  # a signal to the server's group is the server's to answer; children end with their socket
+                )
+        except OSError:
+            ours.close()
+            raise
         self.gone = asyncio.Event()
         """Set when the process is gone."""
 
@@ -63,6 +68,12 @@ class ChildProcess(asyncio.BufferedProtocol):
     async def open(self) -> None:
         """See Executor."""
         await asyncio.get_running_loop().create_connection(lambda: self, sock=self._socket)
+
+    def attach(self, job: int, queue: OutputQueue) -> None:
+        """See Executor. A process may have died before it was given anything to do."""
+        self.queues[job] = queue
+        if self.gone.is_set():
+            queue.put(Failed(WorkerError(_DIED)))
 
     def command(self, job: int, name: str, *arguments: Any) -> None:
         """See Executor."""
@@ -83,6 +94,8 @@ class ChildProcess(asyncio.BufferedProtocol):
         """See Executor. Hanging up ends the child."""
         if self._transport is not None:
             self._transport.abort()
+        else:
+            self._socket.close()
 
     async def wait(self) -> int:
         """See Executor. A process that does not end in time is killed."""
@@ -123,7 +136,7 @@ class ChildProcess(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.BufferedProtocol."""
         for queue in self.queues.values():
-            queue.put(Failed(WorkerError("the worker process that served this request died")))
+            queue.put(Failed(WorkerError(_DIED)))
         self.gone.set()
 
 

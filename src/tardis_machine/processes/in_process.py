@@ -27,6 +27,10 @@ class InProcess:
     async def open(self) -> None:
         """There is nothing to open."""
 
+    def attach(self, job: int, queue: OutputQueue) -> None:
+        """See Executor."""
+        self.queues[job] = queue
+
     def _put(self, job: int, output: Output) -> None:
         if job in self.queues:
             self.queues[job].put(output)

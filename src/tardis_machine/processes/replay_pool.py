@@ -110,7 +110,7 @@ class ReplayPool:
             with RunningJob(worker, next(self._numbers), spec, queue) as job:
                 requests: Sequence[RawRequest | NormalizedRequest] = spec.requests
                 for place, request in enumerate(requests):
-                    senders.append(SliceSender(client, request, place, job.command, queue.put))
+                    senders.append(SliceSender(client, request, place, job.command, queue.put, asker=job))
                 async for output in job:
                     yield output
                     if isinstance(output, Chunk):

@@ -22,6 +22,9 @@ class Executor(Protocol):
     queues: dict[int, OutputSink]
     """Of the jobs that it runs, where their outputs go."""
 
+    def attach(self, job: int, queue: OutputQueue) -> None:
+        """From now on the outputs of a job go to a queue; where nothing will come any more, that is said there."""
+
     async def open(self) -> None:
         """Before anything else."""
 
@@ -58,7 +61,7 @@ class RunningJob:
         self._queue = queue
 
     def __enter__(self) -> Self:
-        self._executor.queues[self._number] = self._queue
+        self._executor.attach(self._number, self._queue)
         self.command("start", self._spec)
         return self
 

@@ -6,7 +6,7 @@ Invariant: at most `SLICE_WINDOW` slices are with the job and not opened yet.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import aclosing
 
 from ..history.client import HistoryClient
@@ -25,7 +25,7 @@ log = get_logger("processes")
 class SliceSender:
     """Sends the slices of the request at `place` in its job; begins at once.
 
-    `command` tells the job something, `fail` ends it where a slice can't be had.
+    `command` tells the job something, `fail` ends it where a slice can't be had. `asker` is the same for all requests of a job.
     """
 
     def __init__(
@@ -35,12 +35,14 @@ class SliceSender:
         place: int,
         command: Callable[..., None],
         fail: Callable[[Failed], None],
+        asker: Hashable,
     ) -> None:
         self._client = client
         self._request = request
         self._place = place
         self._command = command
         self._fail = fail
+        self._asker = asker
         self._window = asyncio.Semaphore(SLICE_WINDOW)
         self._tasks = {asyncio.create_task(self._guarded(self._send()))}
 
@@ -54,7 +56,7 @@ class SliceSender:
         request = self._request
         replay = RawReplay(request) if isinstance(request, RawRequest) else NormalizedReplay(request)
         periods = replay.periods()
-        slices = fetch_slices(self._client, request, periods)
+        slices = fetch_slices(self._client, request, periods, self._asker)
         async with aclosing(slices):
             await self._window.acquire()
             async for period, item in slices:
@@ -71,7 +73,7 @@ class SliceSender:
             self._tasks.add(asyncio.create_task(self._guarded(self._refetch(news))))
 
     async def _refetch(self, damaged: SliceDamaged) -> None:
-        items = await self._client.refetch(damaged.item, api_key=self._request.api_key)
+        items = await self._client.refetch(damaged.item, api_key=self._request.api_key, asker=self._asker)
         self._command("replace_slice", self._place, damaged.period, items)
 
     def cancel(self) -> set[asyncio.Task[None]]:

@@ -30,6 +30,10 @@ log = get_logger("realtime")
 
 # A whole market's book in one message has tens of megabytes.
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+# Of an answer with a token.
+MAX_ACCESS_BYTES = 1024 * 1024
+# What is read of an answer that refuses.
+MAX_REFUSAL_BYTES = 64 * 1024
 # At most so many messages are handed on at once, so that other connections have their turn.
 MAX_ARRIVALS = 1_000
 MAX_FETCHES = 4
@@ -196,7 +200,7 @@ class Connection:
         url = rest_url(self.exchange, self.live, request.path, self.urls)
         async with self.session.request(request.method, url, headers=request.headers) as response:
             response.raise_for_status()
-            return await response.read()
+            return await _read_body(response, MAX_ACCESS_BYTES)
 
     def _not_connected(self, error: Exception) -> _Ending:
         details = f"can't connect: {_said(error)}"
@@ -435,7 +439,10 @@ class _Attempt:
         url = rest_url(owner.exchange, owner.live, fetch.path, owner.urls)
         try:
             async with owner.session.get(url) as response:
-                body = await response.read()
+                is_given = response.status == 200
+                body = (
+                    await _read_body(response, MAX_MESSAGE_BYTES) if is_given else await response.content.read(MAX_REFUSAL_BYTES)
+                )
         except _FAILURES as error:
             owner.fail(None, f"{fetch.name}: can't be fetched: {_said(error)}")
             return None, backoff.next_s()
@@ -457,6 +464,16 @@ class _Attempt:
         for raw in raws:
             self._arrivals.add(raw, self._feed.decode(raw))
         self._hand_on()
+
+
+async def _read_body(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    """The body, decompressed; an error where it is longer than the limit, found before it is in memory."""
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > limit_bytes:
+            raise aiohttp.ClientPayloadError(f"the answer has more than {limit_bytes} bytes")
+    return bytes(body)
 
 
 def _said(error: Exception) -> str:

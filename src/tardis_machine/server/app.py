@@ -105,6 +105,7 @@ class Server:
                 handler_cancellation=True,
                 max_line_size=MAX_URL_BYTES,
                 max_field_size=MAX_URL_BYTES,
+                auto_decompress=False,  # a body of kilobytes would become one of gigabytes
                 shutdown_timeout=1.0,
             )
             await runner.setup()

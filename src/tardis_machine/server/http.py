@@ -167,6 +167,8 @@ async def read_options(request: web.Request) -> Any:
 
 
 async def _read_body(request: web.Request) -> bytes:
+    if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
+        raise web.HTTPUnsupportedMediaType(reason="body: expected JSON that is not compressed")
     try:
         return await request.read()
     except (HttpProcessingError, web.RequestPayloadError) as error:

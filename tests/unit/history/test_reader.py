@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -190,3 +191,34 @@ def test_fits_looks_at_both_ends() -> None:
     assert fits(b"\n\n", START_US, START_US + MINUTE_US)
     assert not fits(DATA, START_US + 1, START_US + MINUTE_US)
     assert not fits(DATA, START_US, START_US + 59_000_000)
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most memory that Python's own allocations took meanwhile."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("encoding", ["zst", "gz"])
+@pytest.mark.parametrize("frames", [1, 50])
+def test_data_that_grow_beyond_the_limit_are_given_up_early(encoding: Encoding, frames: int) -> None:
+    part = bytes(200_000_000 // frames)
+    packed = (zstandard.ZstdCompressor().compress(part) if encoding == "zst" else gzip.compress(part, 9)) * frames
+
+    def unpack() -> None:
+        with pytest.raises(SliceError, match=rf"slice s is too large: its {len(packed)} bytes become more than 65536"):
+            decompress(packed, encoding, "s", 65_536)
+
+    assert peak_bytes(unpack) < 10_000_000
+
+
+@pytest.mark.parametrize(("packed", "encoding"), WHOLE)
+def test_the_limit_is_what_comes_out(packed: bytes, encoding: Encoding) -> None:
+    size = len(decompress(packed, encoding, "s"))
+    assert len(decompress(packed, encoding, "s", size)) == size
+    with pytest.raises(SliceError, match="too large"):
+        decompress(packed, encoding, "s", size - 1)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable
 
 import pytest
 
 from tardis_machine.errors import OptionsError, WorkerError
 from tardis_machine.pipeline.request import StreamRequest
-from tardis_machine.processes.jobs.contract import Events, PublishSpec
+from tardis_machine.processes.child import ChildProcess
+from tardis_machine.processes.jobs.contract import Events, LiveSpec, PublishSpec
 from tardis_machine.processes.live_pool import LivePool
+from tardis_machine.processes.output_queue import OutputQueue
+from tardis_machine.processes.runner import RunningJob
 from tardis_machine.realtime.backoff import Timings
 
 REQUEST = StreamRequest(exchange="bitmex", data_types=["trade"], symbols=["XBTUSD"])
@@ -41,3 +45,13 @@ async def test_a_process_that_can_not_be_started_takes_no_place(monkeypatch: pyt
                 pass
     await pool.stop()
     assert not pool.pids
+
+
+async def test_a_process_that_dies_before_it_is_told_anything_fails_its_job() -> None:
+    process = ChildProcess("tardis_machine.nowhere")
+    await process.open()
+    await process.gone.wait()
+    spec = LiveSpec(REQUEST, None, {}, Timings(), None, None)
+    with pytest.raises(WorkerError, match="died"), RunningJob(process, 1, spec, OutputQueue(process)) as job:
+        await asyncio.wait_for(anext(job), 10)
+    await process.wait()

@@ -7,6 +7,7 @@ record, only for a topic.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable
 from typing import Any, cast
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -17,6 +18,7 @@ __all__ = ["SchemaRegistry", "encode_frame", "subject_of"]
 
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _TIMEOUT_S = 10.0
+_MAX_ANSWER_BYTES = 1024 * 1024
 
 
 def subject_of(topic: str) -> str:
@@ -79,8 +81,13 @@ class SchemaRegistry:
 
 
 async def _read_json(response: Any) -> dict[str, Any]:
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > _MAX_ANSWER_BYTES:
+            return {}
     try:
-        answer = await response.json(content_type=None)
+        answer = json.loads(body)
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}
