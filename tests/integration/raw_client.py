@@ -21,21 +21,31 @@ WS_TEXT, WS_CLOSE, WS_PING, WS_PONG = 1, 8, 9, 10
 def http_get(path: str, options: Any = None, **headers: str) -> bytes:
     """A GET with options in its URL, after which the connection closes."""
     target = path if options is None else f"{path}?options={quote(options if isinstance(options, str) else json.dumps(options))}"
-    lines = [f"GET {target} HTTP/1.1", "Host: x", "Connection: close", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [
+        f"GET {target} HTTP/1.1",
+        "Host: localhost",
+        "Connection: close",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
 def http_post(path: str, body: bytes, **headers: str) -> bytes:
     """A POST of a body, after which the connection closes."""
     named = {"Content-Length": str(len(body))} | {name.replace("_", "-"): value for name, value in headers.items()}
-    lines = [f"POST {path} HTTP/1.1", "Host: x", "Connection: close", *(f"{name}: {value}" for name, value in named.items())]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        "Connection: close",
+        *(f"{name}: {value}" for name, value in named.items()),
+    ]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def ws_get(target: str, **headers: str) -> bytes:
     """An offer to speak WebSocket."""
     named = {
-        "Host": "x",
+        "Host": "localhost",
         "Upgrade": "websocket",
         "Connection": "Upgrade",
         "Sec-WebSocket-Version": "13",

@@ -35,11 +35,13 @@ def fill_bitmex(cache_dir: Path, minutes: int) -> None:
 class Served:
     """A running `tardis-machine serve`."""
 
-    def __init__(self, *argv: str, cache_dir: Path, log: Path) -> None:
+    def __init__(self, *argv: str, cache_dir: Path, log: Path, descriptors: tuple[int, int] | None = None) -> None:
         self.port = free_port()
         self.log = log
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TM_") and name != "PORT"}
         command = [sys.executable, "-m", "tardis_machine", "serve", "--port", str(self.port), "--cache-dir", str(cache_dir)]
+        if descriptors is not None:
+            command = ["bash", "-c", f'ulimit -Sn {descriptors[0]}; ulimit -Hn {descriptors[1]}; exec "$@"', "bash", *command]
         with log.open("wb") as output:
             self.process = subprocess.Popen([*command, *argv], env=environ, stdout=output, stderr=output, start_new_session=True)
 
@@ -72,9 +74,9 @@ class Served:
 
 
 @contextmanager
-def served(cache_dir: Path, log: Path, *argv: str) -> Iterator[Served]:
-    """A server that answers; killed at the end if it still runs."""
-    server = Served(*argv, cache_dir=cache_dir, log=log)
+def served(cache_dir: Path, log: Path, *argv: str, descriptors: tuple[int, int] | None = None) -> Iterator[Served]:
+    """A server that answers; killed at the end if it still runs. `descriptors` are its soft and its hard limit."""
+    server = Served(*argv, cache_dir=cache_dir, log=log, descriptors=descriptors)
     try:
         server.wait_until_up()
         yield server

@@ -20,6 +20,8 @@ from tardis_machine.engine import Machine
 from tardis_machine.errors import SettingsError
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.server.app import _application
+from tardis_machine.server.connections import Connections
+from tardis_machine.settings.resolve import from_keywords
 from tests.integration.machine import DAY, Client, options, running_machine
 from tests.integration.raw_client import body_of, connected, http_get, http_post, status_of, ws_get
 from tests.integration.served import fill_bitmex
@@ -74,7 +76,8 @@ async def test_without_the_token_nothing_is_served(guarded: Client, given: str |
 
 
 async def test_no_route_is_forgotten() -> None:
-    app = _application(cast(Machine, None), TOKEN)
+    connections = Connections(most=1, request_timeout_s=1.0)
+    app = _application(cast(Machine, None), from_keywords({"auth_token": TOKEN}), connections, "127.0.0.1")
     assert {resource.canonical for resource in app.router.resources()} == {*HTTP_ROUTES, *WS_ROUTES}
 
 
@@ -207,7 +210,7 @@ async def test_a_preflight_is_answered(client: Client) -> None:
 )
 async def test_a_request_id_is_kept_where_it_can_be(client: Client, given: str, kept: bool) -> None:
     request = http_get("/replay-normalized", options(to=options()["from"])).replace(
-        b"Host: x", b"Host: x\r\nX-Request-Id: " + given.encode("utf-8", "surrogateescape")
+        b"Host: localhost", b"Host: localhost\r\nX-Request-Id: " + given.encode("utf-8", "surrogateescape")
     )
     answer = await answer_to(client.machine.port, request)
     assert status_of(answer) == 200

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ..engine import Engine
+from ..server.descriptors import raise_descriptor_limit
 
 if TYPE_CHECKING:
     from ..eventbus.receipt import Receipt
@@ -54,7 +55,8 @@ class Interruption:
 
 
 def run_loop(main: Coroutine[Any, Any, int]) -> int:
-    """Runs a command on the fastest event loop that this system has."""
+    """Runs a command on the fastest event loop that this system has, with as many descriptors as the system allows."""
+    raise_descriptor_limit()
     if sys.platform == "win32":
         return asyncio.run(main)
     import uvloop

@@ -111,7 +111,7 @@ class DeadLetters:
 
     def _start_file(self, now: datetime) -> None:
         self.close()
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / f"{now:%Y%m%dT%H%M%S.%f}-{os.getpid()}.jsonl"
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

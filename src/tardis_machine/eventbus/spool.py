@@ -100,7 +100,7 @@ class Spool:
     def lock(self) -> None:
         """Makes the folder this process's own."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock()
         except OSError as error:
             raise self._unusable(error) from error

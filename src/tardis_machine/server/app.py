@@ -5,11 +5,11 @@ Invariant: no request is taken before everything behind it has started, or after
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Mapping
+import ssl
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from ipaddress import ip_address
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -17,11 +17,15 @@ from aiohttp.typedefs import Middleware
 from msgspec import structs
 
 from ..engine import Engine, Machine
-from ..errors import SettingsError
 from ..realtime.backoff import Timings
 from ..settings.resolve import Settings, from_keywords
 from ..telemetry import get_logger, hide
-from .http import HttpRoutes, aiohttp_logger, errors_as_answers, measured, requires_token
+from .connections import ClientProtocol, Connections
+from .descriptors import descriptors_for_clients
+from .http import REQUEST_TIMEOUT_S, HttpRoutes, aiohttp_logger, errors_as_answers, measured, requires_token
+from .listening import ListeningPort, bind
+from .origins import OriginPolicy, is_loopback
+from .tls import load_tls
 from .ws import WsRoutes
 
 if TYPE_CHECKING:
@@ -34,6 +38,8 @@ log = get_logger("machine")
 # Long symbol lists travel in the URL; longer ones are POSTed.
 MAX_URL_BYTES = 256 * 1024
 MAX_BODY_BYTES = 16 * 1024 * 1024
+MAX_HEADER_BYTES = 8 * 1024
+MAX_HEADERS = 64
 
 
 class TardisMachine:
@@ -94,28 +100,40 @@ class Server:
 
     async def start(self, host: str, port: int) -> None:
         settings = self._settings
-        if settings.auth_token is None and not _is_loopback(host):
+        tls = load_tls(settings.tls_cert, settings.tls_key)
+        if settings.auth_token is None and not is_loopback(host):
             log.warning("anyone who reaches this address is served; set auth-token, or listen on 127.0.0.1", host=host)
         machine = await self.engine.start()
         try:
+            connections = Connections(most=_most_connections(settings), request_timeout_s=settings.request_timeout)
             runner = web.AppRunner(
-                _application(machine, settings.auth_token),
-                access_log=None,
-                logger=aiohttp_logger(),
-                handler_cancellation=True,
-                max_line_size=MAX_URL_BYTES,
-                max_field_size=MAX_URL_BYTES,
-                auto_decompress=False,  # a body of kilobytes would become one of gigabytes
-                shutdown_timeout=1.0,
+                _application(machine, settings, connections, host), handler_cancellation=True, shutdown_timeout=1.0
             )
             await runner.setup()
             self._stack.push_async_callback(runner.cleanup)
-            self.ports = (await _listen(runner, host, port), 0)
-            self.ports = (self.ports[0], await _listen(runner, host, self.ports[0] + 1 if port else 0))
+            self._stack.callback(connections.close)
+            assert runner.server is not None
+            make_protocol = partial(ClientProtocol, connections, runner.server, _protocol_options(settings))
+            self.ports = (await self._listen(host, port, connections, make_protocol, tls), 0)
+            second = await self._listen(host, self.ports[0] + 1 if port else 0, connections, make_protocol, tls)
+            self.ports = (self.ports[0], second)
         except BaseException:
             await self.stop()
             raise
-        log.info("listening", http=f"http://{host}:{self.ports[0]}", ws=f"ws://{host}:{self.ports[1]}")
+        secure = "" if tls is None else "s"
+        log.info("listening", http=f"http{secure}://{host}:{self.ports[0]}", ws=f"ws{secure}://{host}:{self.ports[1]}")
+
+    async def _listen(
+        self,
+        host: str,
+        port: int,
+        connections: Connections,
+        make_protocol: Callable[[], ClientProtocol],
+        tls: ssl.SSLContext | None,
+    ) -> int:
+        listening = ListeningPort(await bind(host, port), connections, make_protocol, tls)
+        self._stack.callback(listening.close)
+        return listening.number
 
     async def stop(self) -> list[Receipt]:
         """Takes no more requests and ends those under way, then drains."""
@@ -124,33 +142,43 @@ class Server:
             return await self.engine.stop()
         finally:
             for receipt in self.engine.publisher.receipts if self.engine.publisher is not None else ():
-                log.info("receipt", **structs.asdict(receipt))
+                (log.info if receipt.is_complete else log.error)("receipt", **structs.asdict(receipt))
 
 
-def _application(machine: Machine, token: str | None) -> web.Application:
-    middlewares: list[Middleware] = [measured, errors_as_answers]
-    if token is not None:
-        middlewares.append(requires_token(token))
+def _most_connections(settings: Settings) -> int:
+    """As many as allowed, as long as the disk keeps descriptors of its own."""
+    possible = descriptors_for_clients(workers=settings.workers, live_requests=settings.max_live_requests)
+    if possible < settings.max_connections:
+        log.warning("fewer connections than max-connections are possible; raise the limit of open files", connections=possible)
+    return min(int(settings.max_connections), possible)
+
+
+def _application(machine: Machine, settings: Settings, connections: Connections, host: str) -> web.Application:
+    origins = OriginPolicy(
+        origins=settings.allowed_origins,
+        hosts=settings.allowed_hosts,
+        is_guarded=bool(settings.buses) or settings.api_key is not None,
+        is_on_loopback=is_loopback(host),
+    )
+    middlewares: list[Middleware] = [connections.watch(), measured, errors_as_answers, origins.check()]
+    if settings.auth_token is not None:
+        middlewares.append(requires_token(settings.auth_token))
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
+    app[REQUEST_TIMEOUT_S] = settings.request_timeout
+    app.on_response_prepare.append(origins.add_headers)
     HttpRoutes(machine).add_to(app)
     WsRoutes(machine).add_to(app)
     return app
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
-    site = web.TCPSite(runner, host, port)
-    try:
-        await site.start()
-    except OSError as error:
-        is_in_use = error.errno == errno.EADDRINUSE
-        problem = f"is in use on {host}" if is_in_use else f"can't be used on {host} ({error.strerror})"
-        raise SettingsError([f"port {port} {problem}; choose another with --port (the next port is used too)"]) from error
-    server: Any = site._server
-    return int(server.sockets[0].getsockname()[1])
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _protocol_options(settings: Settings) -> dict[str, Any]:
+    """What aiohttp allows a connection before anyone has looked at its token, and afterwards."""
+    return {
+        "access_log": None,
+        "logger": aiohttp_logger(),
+        "keepalive_timeout": settings.idle_timeout,
+        "max_line_size": MAX_URL_BYTES,
+        "max_field_size": MAX_HEADER_BYTES,
+        "max_headers": MAX_HEADERS,
+        "auto_decompress": False,  # a body of kilobytes would become one of gigabytes
+    }

@@ -5,6 +5,7 @@ Invariant: a complete-looking answer is complete. An error before the first byte
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import resource
@@ -33,13 +34,11 @@ from ..telemetry import REQUEST_SECONDS, REQUESTS, get_logger, redact, render_me
 
 log = get_logger("http")
 
-_CORS = {
-    "Access-Control-Allow-Origin": "*",
-    "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
-    "Access-Control-Allow-Headers": "*",
-    "Access-Control-Max-Age": "86400",
-}
+REQUEST_TIMEOUT_S = web.AppKey("REQUEST_TIMEOUT_S", float)
+"""How long the body of a request may take."""
 _JSON_STREAM = "application/x-json-stream"
+# Who is answered so is not allowed here, and keeps no connection.
+_STRANGER = (web.HTTPUnauthorized.status_code, web.HTTPForbidden.status_code)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -79,7 +78,7 @@ class HttpRoutes:
         async with aclosing(chunks):
             # Until there is a first chunk nothing is sent, so that what fails early has a status of its own.
             first = await anext(chunks, None)
-            headers = CIMultiDict({"Content-Type": content_type, "X-Request-Id": request_id, **_CORS})
+            headers = CIMultiDict({"Content-Type": content_type, "X-Request-Id": request_id})
             if compression is not None:
                 headers["Content-Encoding"] = compression
                 headers["Vary"] = "Accept-Encoding"
@@ -128,7 +127,7 @@ class HttpRoutes:
             "live": len(self._machine.live.pids),
             "buses": {} if publisher is None else {health.bus: to_builtins(health) for health in publisher.health()},
         }
-        return web.Response(body=orjson.dumps(body), content_type="application/json", headers=_CORS)
+        return web.Response(body=orjson.dumps(body), content_type="application/json")
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """Prometheus metrics."""
@@ -170,7 +169,10 @@ async def _read_body(request: web.Request) -> bytes:
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         raise web.HTTPUnsupportedMediaType(reason="body: expected JSON that is not compressed")
     try:
-        return await request.read()
+        async with asyncio.timeout(request.app[REQUEST_TIMEOUT_S]):
+            return await request.read()
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(reason="body: it did not come in time; see --request-timeout") from None
     except (HttpProcessingError, web.RequestPayloadError) as error:
         cause = " ".join(str(error).split()) or type(error).__name__
         raise OptionsError(f"body: the JSON object could not be read to its end ({cause})", "body") from None
@@ -191,11 +193,11 @@ def error_response(error: TardisMachineError) -> web.Response:
             body["code"] = error.code
     elif isinstance(error, NormalizeError):
         status = 502
-    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json", headers=_CORS)
+    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
 
 
 def requires_token(token: str) -> Middleware:
-    """Only who sends the token is served; a browser's preflight, which can't send it, is answered before."""
+    """Only who sends the token is served; a browser's preflight, which can't send it, is answered before this."""
     expected = f"Bearer {token}".encode()
 
     @web.middleware
@@ -211,9 +213,7 @@ def requires_token(token: str) -> Middleware:
 
 @web.middleware
 async def errors_as_answers(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error becomes an answer, as long as there is none; preflight requests are answered here too."""
-    if request.method == hdrs.METH_OPTIONS:
-        return web.Response(status=204, headers=_CORS)
+    """Every error becomes an answer, as long as there is none."""
     try:
         return await handler(request)
     except TardisMachineError as error:
@@ -223,7 +223,10 @@ async def errors_as_answers(request: web.Request, handler: Handler) -> web.Strea
     except web.HTTPException as refusal:
         kept = {name: refusal.headers[name] for name in (hdrs.ALLOW, hdrs.WWW_AUTHENTICATE) if name in refusal.headers}
         body = orjson.dumps({"message": refusal.reason})
-        return web.Response(status=refusal.status, body=body, content_type="application/json", headers=_CORS | kept)
+        response = web.Response(status=refusal.status, body=body, content_type="application/json", headers=kept)
+        if refusal.status in _STRANGER:
+            response.force_close()
+        return response
     except ConnectionError:
         raise
     except Exception as error:

@@ -16,9 +16,11 @@ __all__ = [
     "ValueParser",
     "duration",
     "duration_ms",
+    "host_names",
     "hosts",
     "integer",
     "items",
+    "origins",
     "pairs",
     "path",
     "size_bytes",
@@ -207,6 +209,24 @@ def hosts(default_port: int) -> ValueParser[tuple[str, ...]]:
     return _list_of(read_host, f"host:port, separated by commas (the port is {default_port} if left out)", "HOST:PORT,…")
 
 
+def _read_origin(given: str) -> str:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(given.lower())
+    is_bare = given.lower() == f"{parts.scheme}://{parts.netloc}" and "@" not in parts.netloc
+    if given != "*" and not (parts.scheme in ("http", "https") and parts.hostname and is_bare and parts.port != 0):
+        raise ValueError
+    # A browser leaves out the port that goes without saying.
+    usual = {"http": ":80", "https": ":443"}.get(parts.scheme, "")
+    return given.lower().removesuffix(usual) if usual else given
+
+
+def _read_host_name(given: str) -> str:
+    if given != "*" and not re.fullmatch(r"[\w-]+(\.[\w-]+)*", given, re.ASCII):
+        raise ValueError
+    return given.lower()
+
+
 def items(item: Callable[[str], T], *, takes: str, metavar: str = "NAME,…") -> ValueParser[tuple[T, ...]]:
     """Items separated by commas, none of them empty; an item that holds a comma is quoted."""
     return _list_of(item, takes, metavar)
@@ -214,6 +234,17 @@ def items(item: Callable[[str], T], *, takes: str, metavar: str = "NAME,…") ->
 
 def _list_of(item: Callable[[str], T], takes: str, metavar: str) -> ValueParser[tuple[T, ...]]:
     return ValueParser(lambda given: tuple(item(part) for part in _split_items(given)), takes, metavar, many=True)
+
+
+origins: ValueParser[tuple[str, ...]] = _list_of(
+    _read_origin, "origins such as https://app.example.com, without a path, separated by commas; or *", "ORIGIN,…"
+)
+"""Where web pages come from, as a browser writes it."""
+
+host_names: ValueParser[tuple[str, ...]] = _list_of(
+    _read_host_name, "names of hosts without a port, separated by commas; or *", "NAME,…"
+)
+"""Names of hosts."""
 
 
 def pairs(

@@ -174,7 +174,7 @@ class Courier:
             self.end_session(session_id, complete=is_own, reason="" if is_own else "the machine was shut down")
         await self.flush(timeout_s)
         receipt = await self.abort()
-        log = self._log.warning if receipt.unconfirmed else self._log.info
+        log = self._log.info if receipt.is_complete else self._log.warning
         log("closed", bus=self.name, receipt=str(receipt))
 
     async def abort(self) -> Receipt:

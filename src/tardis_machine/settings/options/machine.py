@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..defaults import cache_dir, core_count
 from ..option import Option
-from ..values import duration, integer, pairs, path, switch, text, url
+from ..values import duration, host_names, integer, origins, pairs, path, switch, text, url
 
 __all__ = [
     "ENGINE_OPTIONS",
@@ -60,6 +60,55 @@ SERVER_OPTIONS = (
         parse=text(),
         metavar="TOKEN",
         secret=True,
+    ),
+    Option(
+        name="max-connections",
+        help="How many connections of clients may be open; a new one then takes the place of one that waits for nothing",
+        group="server",
+        parse=integer(1, 1_000_000),
+        default=2_000,
+    ),
+    Option(
+        name="request-timeout",
+        help="How long a client may take to send its first request, and the body of any",
+        group="server",
+        parse=duration(0.1),
+        default=30.0,
+    ),
+    Option(
+        name="idle-timeout",
+        help="How long a connection may stay open between two requests",
+        group="server",
+        parse=duration(0.1),
+        default=75.0,
+    ),
+    Option(
+        name="allowed-origins",
+        help="Web pages that may use this server, beside those of this machine: https://app.example.com, or * for all",
+        group="server",
+        parse=origins,
+        default_text="*; none where a bus is on or an API key is set",
+    ),
+    Option(
+        name="allowed-hosts",
+        help="Names that this server answers to, beside those of this machine and addresses; * for all",
+        group="server",
+        parse=host_names,
+        default_text="none; * where --host is no loopback address",
+    ),
+    Option(
+        name="tls-cert",
+        help="Certificate of this server in PEM, with those that vouch for it: HTTPS and WSS on both ports",
+        group="server",
+        parse=path,
+        metavar="FILE",
+    ),
+    Option(
+        name="tls-key",
+        help="Key of the certificate in PEM, without a password; by default in the same file",
+        group="server",
+        parse=path,
+        metavar="FILE",
     ),
     Option(
         name="cluster-mode",
