@@ -69,7 +69,7 @@ class ChildProcess(asyncio.BufferedProtocol):
         """See Executor."""
         await asyncio.get_running_loop().create_connection(lambda: self, sock=self._socket)
 
-    def attach(self, job: int, queue: OutputQueue) -> None:
+    def attach(self, job: int, queue: OutputSink) -> None:
         """See Executor. A process may have died before it was given anything to do."""
         self.queues[job] = queue
         if self.gone.is_set():

@@ -27,7 +27,7 @@ class InProcess:
     async def open(self) -> None:
         """There is nothing to open."""
 
-    def attach(self, job: int, queue: OutputQueue) -> None:
+    def attach(self, job: int, queue: OutputSink) -> None:
         """See Executor."""
         self.queues[job] = queue
 

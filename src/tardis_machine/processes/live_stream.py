@@ -218,7 +218,7 @@ class SharedStream:
             self._executor.command(_STREAM, name, *arguments)
 
     def _show(self, executor: Executor, view: SharedView) -> None:
-        executor.queues[view.number] = view
+        executor.attach(view.number, view)
         executor.command(_STREAM, "show", view.number, view.spec)
 
     async def _run(self) -> None:

@@ -22,7 +22,7 @@ class Executor(Protocol):
     queues: dict[int, OutputSink]
     """Of the jobs that it runs, where their outputs go."""
 
-    def attach(self, job: int, queue: OutputQueue) -> None:
+    def attach(self, job: int, queue: OutputSink) -> None:
         """From now on the outputs of a job go to a queue; where nothing will come any more, that is said there."""
 
     async def open(self) -> None:

@@ -1,4 +1,4 @@
-"""Which web pages may use this server, and under which names it answers (ADR 12).
+"""Which web pages may use this server, and under which names it answers (ADR 13).
 
 A browser lets any page send requests to any address, also to 127.0.0.1. `Origin` and `Sec-Fetch-Site` say which page it was;
 `Host` says under which name it found the server, which a page can make point anywhere (DNS rebinding).
