@@ -1,9 +1,10 @@
 """Files that workers wrote become part of a table: one commit to its log, by delta-rs.
 
 A commit names the step that it is for: the stream, and the number of the batch. The log keeps the number, so a step that is in it is
-found out, whoever committed it; Spark's own writer leaves the same note.
+found out, whoever committed it; Spark's own writer leaves the same note. Whether a step is done is asked of one version of the log,
+and the commit is made against that same version: it is refused when the step was noted meanwhile.
 
-Invariant: a batch is in a table whole, once, or not at all.
+Invariant: a batch is in a table whole, once, or not at all. A log names only files that lie in their place in full.
 """
 
 from __future__ import annotations
@@ -60,16 +61,27 @@ class Commits:
         self._tables: dict[str, DeltaTable] = {}
 
     def commit(self, table: Table, files: Sequence[WrittenFile], step: Step | None = None) -> bool:
-        """Adds files to a table, and returns True; files of a step that is in it already are removed instead, and it returns False."""
-        from deltalake import CommitProperties, Transaction
-        from deltalake.transaction import AddAction, RemoveAction
+        """Adds files to a table, and returns True; files of a step that is in it already are removed instead, and it returns False.
 
+        LakeError where a file is not as its writer reported it: then nothing is added.
+        """
         if not files:
             return False
-        if step is not None and self.is_done(table, step):
-            self._remove(table, files)
-            return False
-        log = self._log(table)
+        while True:
+            log = self._log(table)
+            if step is not None and _has_step(log, step):
+                self._remove(table, files)
+                return False
+            self._check_files(table, files)
+            if self._try_commit(log, table, files, step):
+                return True
+
+    def _try_commit(self, log: DeltaTable, table: Table, files: Sequence[WrittenFile], step: Step | None) -> bool:
+        """Commits to the version that was read; False where another driver noted the same stream meanwhile."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, RemoveAction
+
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.size, file.partition, now_ms, True, _stats(file)) for file in files
@@ -77,13 +89,34 @@ class Commits:
         steps = [Transaction(step.app_id, step.version)] if step is not None else None
         properties = CommitProperties(app_transactions=steps, max_commit_retries=50)
         with self._named(table):
-            log.create_write_transaction(actions, "append", log.schema(), list(table.partition_by), commit_properties=properties)
+            try:
+                log.create_write_transaction(
+                    actions, "append", log.schema(), list(table.partition_by), commit_properties=properties
+                )
+            except CommitFailedError:
+                # A conflict of any other kind is an error; appends by others are none.
+                if step is None or self._step_version(table, step) == log.transaction_version(step.app_id):
+                    raise
+                return False
         return True
+
+    def _check_files(self, table: Table, files: Sequence[WrittenFile]) -> None:
+        """Raises LakeError unless all files lie where their writers reported them, with the size that they reported."""
+        found = self.storage.filesystem.get_file_info([f"{self._lake.path(table)}/{file.path}" for file in files])
+        wrong = [info.path for file, info in zip(files, found, strict=True) if info.size != file.size]
+        if wrong:
+            raise LakeError(
+                f"{len(wrong)} of {len(files)} files that were written for {table.name} can't be found in full, such as {wrong[0]}; "
+                "nothing was added: see that all executors write to the same folder, and that nothing removes files from it"
+            )
 
     def is_done(self, table: Table, step: Step) -> bool:
         """Whether the step was committed before."""
-        found = self._log(table).transaction_version(step.app_id)
-        return found is not None and found >= step.version
+        return _has_step(self._log(table), step)
+
+    def _step_version(self, table: Table, step: Step) -> int | None:
+        """The last version that the stream of a step has noted, as the log has it now."""
+        return self.storage.open_log(self._lake.path(table)).transaction_version(step.app_id)
 
     def is_plain(self, table: Table) -> bool:
         """Whether the table is nothing but its files. Spark has to keep one with later features, such as deletion vectors."""
@@ -129,6 +162,11 @@ class Commits:
         for file in files:
             with suppress(FileNotFoundError):
                 self.storage.filesystem.delete_file(f"{self._lake.path(table)}/{file.path}")
+
+
+def _has_step(log: DeltaTable, step: Step) -> bool:
+    found = log.transaction_version(step.app_id)
+    return found is not None and found >= step.version
 
 
 _FOR_EVER = 1 << 62
