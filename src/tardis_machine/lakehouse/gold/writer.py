@@ -210,12 +210,13 @@ class GoldWriter(BatchWriter):
         gone = "WHEN MATCHED AND new._is_gone THEN DELETE " if "_is_gone" in source.frame.columns else ""
         view = f"gold_{uuid.uuid4().hex}"
         source.frame.createOrReplaceTempView(view)
-        spark.sql(
-            f"MERGE INTO delta.`{self.lake.path(table)}` AS old USING {view} AS new "  # noqa: S608 - names of our own
-            f"ON {' AND '.join([*pruned, *(f'old.{key} <=> new.{key}' for key in ('date', *keys))])} {gone}"
-            f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = new.{name}' for name in columns)} "
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})"
-        )
+        with self.appender.spark_commit(table):
+            spark.sql(
+                f"MERGE INTO delta.`{self.lake.path(table)}` AS old USING {view} AS new "  # noqa: S608 - names of our own
+                f"ON {' AND '.join([*pruned, *(f'old.{key} <=> new.{key}' for key in ('date', *keys))])} {gone}"
+                f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = new.{name}' for name in columns)} "
+                f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})"
+            )
         spark.catalog.dropTempView(view)
 
 
