@@ -64,7 +64,7 @@ class FileBus:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir()
+        folder.mkdir(parents=True)
 
     def write(self, name: str, values: Sequence[bytes | None]) -> None:
         rows = [{"value": v, "key": "k", "headers": [("payloadCase", "trade")], "destination": "events"} for v in values]

@@ -13,17 +13,28 @@ from msgspec.structs import replace
 
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.lakehouse.gold.bars import BARS
+from tardis_machine.lakehouse.gold.book_state import BOOK_STATE
+from tardis_machine.lakehouse.gold.top_of_book import TOP_OF_BOOK
 from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.silver.liquidations import LIQUIDATIONS
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.lakehouse.verify import verify
-from tardis_machine.messages import UNSET, Liquidation, Message, Trade, to_timestamp
+from tardis_machine.messages import (
+    UNSET,
+    BookChange,
+    BookLevel,
+    Disconnect,
+    Liquidation,
+    Message,
+    Trade,
+    parse_timestamp_us,
+    to_timestamp,
+)
 from tests.spark.lake_under_test import START_US, LakeUnderTest
 
 pytestmark = pytest.mark.timeout(900)
 
-SECOND_US, MINUTE_US = 1_000_000, 60_000_000
 MIDNIGHT_US = START_US + 86_400_000_000
 
 
@@ -64,8 +75,6 @@ def executions(lake: LakeUnderTest, table: Any) -> list[tuple[Any, ...]]:
 
 
 def as_heard(messages: Sequence[Any]) -> list[tuple[Any, ...]]:
-    from tardis_machine.messages import parse_timestamp_us
-
     return sorted(
         (
             message.symbol,
@@ -142,6 +151,54 @@ def test_equal_trades_without_ids_are_as_many_as_the_recorder_has_that_has_most(
     lake.bus.write("b", publish("other", received(trades, 900)))
     assert lake.ingest()["silver.trades"] == len(lost)
     assert executions(lake, TRADES) == as_heard(trades)
+
+
+def book_changes(late_us: int, first: int = 0) -> list[BookChange]:
+    """A hundred changes of the best bid a second, the first a snapshot; as a recorder hears them that joins at some point."""
+    chance = random.Random(3)
+    prices = [chance.randrange(9000, 9005) for _ in range(6000)]
+    changes = []
+    for place in range(first, len(prices)):
+        levels = [BookLevel(prices[place], place + 1)]
+        if place > first and prices[place] != prices[place - 1]:
+            levels.append(BookLevel(prices[place - 1], 0))
+        asks = [BookLevel(9010, 1)] if place == first else []
+        at = to_timestamp(START_US + place * 10_000 + late_us)
+        changes.append(BookChange("XBTUSD", "bitmex", place == first, levels, asks, to_timestamp(START_US + place * 10_000), at))
+    return changes
+
+
+def test_the_book_is_that_of_a_recorder_who_is_whole(lake: LakeUnderTest, tmp_path: Path) -> None:
+    """One loses its connection for ten seconds, and a second time some changes on their way; the other began later, and has all."""
+    lost, back = 2000, 3000
+    one = [*book_changes(100)[:lost], Disconnect("bitmex", to_timestamp(START_US + lost * 10_000)), *book_changes(100, back)]
+    other = publish("other", book_changes(4_000, 150))
+    heard = publish("one", one)
+    files = [
+        [*heard[:1000], *other[:700]],
+        [*heard[1000:2500], *other[700:1500]],
+        [*heard[2500:3500], *heard[3520:]],
+        other[1500:],
+    ]
+    for place, values in enumerate(files):
+        lake.bus.write(str(place), values)
+        lake.ingest(until="gold", gold=("top_of_book", "book_state_1_1s"))
+    at_once = LakeUnderTest(lake.spark, tmp_path / "at once")
+    at_once.bus.write("all", [value for values in files for value in values])
+    at_once.ingest(until="gold", gold=("top_of_book", "book_state_1_1s"))
+    for table in (TOP_OF_BOOK, BOOK_STATE):
+        assert lake.rows(table) == at_once.rows(table)
+
+    tops = lake.lake.read(lake.spark, TOP_OF_BOOK).orderBy("local_ts").collect()
+    truth = {change.timestamp: change.bids[0] for change in book_changes(0)}
+    assert len(tops) > 5900
+    for top in tops:
+        level = truth[to_timestamp(round(top.event_ts.timestamp() * 1_000_000))]
+        assert (top.bid_price, top.bid_amount, top.ask_price) == (Decimal(level.price), Decimal(level.amount), 9010)
+    late_us = [round((top.local_ts - top.event_ts).total_seconds() * 1_000_000) for top in tops]
+    # First the one, whose book is older; from its first loss on the other.
+    assert {late for late, top in zip(late_us, tops, strict=True) if top.local_ts.timestamp() < START_US / 1e6 + 20} == {100}
+    assert {late for late, top in zip(late_us, tops, strict=True) if top.local_ts.timestamp() > START_US / 1e6 + 20.01} == {4000}
 
 
 def test_a_symbol_that_several_sessions_of_a_batch_have_is_compared_by_one_task(

@@ -120,11 +120,13 @@ class GoldWriter(BatchWriter):
                 stale=old_states,
             )
         whole = rows.frame.where(f"product = '{BOOKS}'").selectExpr(
-            "to_date(start) AS date", *PLACE, "start", "local_ts", "bids", "asks"
+            "to_date(start) AS date", *(name for name in BOOKS_TABLE.columns if name != "date")
         )
         seconds = rows.frame.where(f"product = '{SECONDS}'").select(*WINDOWS.names).toArrow()
         # Last: a batch that is cut off begins again with the books that it began with, and Spark would compute `rows` anew after it.
-        self._merge(settle(whole, has_levels=True), BOOKS_TABLE, BOOKS, (*PLACE, "start"), since_us - since_us % HOUR_US)
+        self._merge(
+            settle(whole, has_levels=True), BOOKS_TABLE, BOOKS, (*PLACE, "recorder", "start"), since_us - since_us % HOUR_US
+        )
         rows.free()
         return seconds
 
