@@ -184,8 +184,10 @@ class _Rebuilding:
         now_us = self._now_us
         if now_us is None:
             return
-        forget_silent(self._recorders, now_us)
-        followed = choose(self._recorders, now_us)
+        recorders = self._recorders
+        if len(recorders) > 1:
+            forget_silent(recorders, now_us)
+        followed = choose(recorders, now_us)
         top = _look(followed)
         if top != self._top:
             if now_us >= self._emit_from_us:
@@ -199,7 +201,7 @@ class _Rebuilding:
         if now_us >= self._emit_from_us and second_us != self._second_us:
             self._second_us = second_us
             self._emit(SECONDS, second_us, followed, None, None, None)
-        for recorder in self._recorders.values():
+        for recorder in recorders.values():
             # Of this instant only: what came before is told by another row, or was told by another pass.
             recorder.crossed = 0
         for sampling in self._samplings:
@@ -209,7 +211,7 @@ class _Rebuilding:
             if not is_over or end_us <= self._emit_from_us:
                 continue
             if sampling.product == BOOKS:
-                for recorder in self._recorders.values():
+                for recorder in recorders.values():
                     if recorder.heard_us >= start_us:
                         self._emit(BOOKS, start_us, recorder, *_levels(recorder, None), None)
             elif followed is not None and followed.book is not None:

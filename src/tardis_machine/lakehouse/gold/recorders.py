@@ -78,7 +78,9 @@ def choose(recorders: Mapping[str | None, Recorder], now_us: int) -> Recorder | 
 
 def forget_silent(recorders: dict[str | None, Recorder], now_us: int) -> None:
     """Drops those that were not heard for a day, but for the last one that was."""
-    if len(recorders) > 1:
+    silent = [name for name, item in recorders.items() if now_us - item.heard_us > FORGET_US]
+    if silent:
         last = max(recorders.values(), key=lambda item: (item.heard_us, item.name or ""))
-        for name in [name for name, item in recorders.items() if item is not last and now_us - item.heard_us > FORGET_US]:
-            del recorders[name]
+        for name in silent:
+            if recorders[name] is not last:
+                del recorders[name]
