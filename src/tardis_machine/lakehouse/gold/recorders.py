@@ -3,7 +3,7 @@
 Changes of a book say nothing of those before them, so what two recorders heard can't be put together change by change. Each has a book of
 its own, and at every instant one of them is followed:
 
-- of the recorders that have a book and were heard in the last ten seconds: one that has lost no change since its snapshot before one
+- of the recorders that have a book and were heard in the last two seconds: one that has lost no change since its snapshot before one
   that has, then the one whose snapshot is oldest, as a book that stands is not left without need
 - where there is none such: the one that was heard last, with its book or without
 
@@ -24,7 +24,8 @@ __all__ = ["FORGET_US", "RECORDER", "SILENT_US", "Recorder", "choose", "forget_s
 
 RECORDER = "CASE WHEN origin = 'realtime' THEN coalesce(session, '') ELSE 'replay' END"
 """Who recorded a row of silver, in SQL."""
-SILENT_US = 10 * SECOND_US
+SILENT_US = 2 * SECOND_US
+"""Longer than messages of two connections are apart; a live stream that leaves a market to another one says no more of it."""
 FORGET_US = 24 * HOUR_US
 
 
