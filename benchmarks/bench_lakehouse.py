@@ -34,7 +34,7 @@ from tardis_machine.history.reader import read_lines
 from tardis_machine.lakehouse.backfill import Backfill
 from tardis_machine.lakehouse.ingest import Ingest, refine
 from tardis_machine.lakehouse.lake import Lake, prepare_table
-from tardis_machine.lakehouse.optimize import optimize
+from tardis_machine.lakehouse.optimize import MIN_RETAIN_S, optimize
 from tardis_machine.lakehouse.session import start_session
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.trades import TRADES
@@ -246,7 +246,7 @@ def measure_small_files(spark: SparkSession, work_dir: Path, batches: int) -> tu
     for number in range(batches):
         write_files(bus, 100, f"s{number}", first=number * 100)
     Ingest(spark, lake, FilesSource(bus), max_batch_bytes=1).run_once()
-    sizes = [*optimize(spark, lake, retain_s=0)]
+    sizes = [*optimize(spark, lake, retain_s=MIN_RETAIN_S)]
     return max(size.files_before for size in sizes), max(size.files_after for size in sizes)
 
 

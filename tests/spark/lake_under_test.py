@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -63,7 +64,7 @@ class FileBus:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir()
+        folder.mkdir(parents=True)
 
     def write(self, name: str, values: Sequence[bytes | None]) -> None:
         rows = [{"value": v, "key": "k", "headers": [("payloadCase", "trade")], "destination": "events"} for v in values]
@@ -142,6 +143,22 @@ def assert_left_is_what_comes_later(watched: Watched, what: str) -> None:
     assert [watched.stream.count_left(sources)[what] for sources in batches] == [
         sum(rows[place + 1 :]) for place in range(len(rows))
     ]
+
+
+def make_older(folder: Path, seconds: float) -> None:
+    """Files below a folder, and what the logs of tables say of when files were removed, as they would be some time later."""
+    for path in folder.rglob("*.parquet"):
+        written_s = path.stat().st_mtime - seconds - 1
+        os.utime(path, (written_s, written_s))
+    for entry in folder.rglob("_delta_log/*.json"):
+        older = re.sub(
+            r'"deletionTimestamp":(\d+)',
+            lambda found: f'"deletionTimestamp":{int(found[1]) - int(seconds * 1000) - 1000}',
+            entry.read_text(),
+        )
+        entry.write_text(older)
+        # Hadoop's own sum over the file.
+        entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
 
 
 def comparable(value: Any) -> Any:

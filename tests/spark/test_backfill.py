@@ -19,7 +19,7 @@ from tardis_machine.lakehouse import backfill
 from tardis_machine.lakehouse.backfill import Backfill
 from tardis_machine.lakehouse.ingest import refine
 from tardis_machine.lakehouse.lake import Lake
-from tardis_machine.lakehouse.optimize import optimize
+from tardis_machine.lakehouse.optimize import MIN_RETAIN_S, optimize
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.derivative_tickers import DERIVATIVE_TICKERS
 from tardis_machine.lakehouse.silver.trades import TRADES
@@ -31,7 +31,7 @@ from tardis_machine.sample.history_api import Fault, SampleHistoryApi
 from tardis_machine.sample.market import SampleMarket
 from tardis_machine.sample.recording import Recording
 from tests.integration.machine import options, running_machine
-from tests.spark.lake_under_test import LakeUnderTest
+from tests.spark.lake_under_test import LakeUnderTest, make_older
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -113,7 +113,11 @@ def test_a_backfill_brings_what_a_bus_would_have_brought(lake: LakeUnderTest, ap
 
     trades = other.read(lake.spark, TRADES.table).count()
     volume = other.read(lake.spark, TRADES.table).selectExpr("sum(amount)").collect()[0][0]
-    sizes = {item.table: item for item in optimize(lake.spark, other, retain_s=0, z_order=True)}
+    sizes = {item.table: item for item in optimize(lake.spark, other, retain_s=MIN_RETAIN_S, z_order=True)}
+    make_older(Path(other.root), MIN_RETAIN_S)
+    assert [item.files_after for item in optimize(lake.spark, other, retain_s=MIN_RETAIN_S)] == [
+        item.files_after for item in sizes.values()
+    ]
     assert sizes["bronze.events"].files_after < sizes["bronze.events"].files_before
     # Date and exchange, and one file in each; the ledgers have no exchange, and a date of their own.
     assert sizes["silver.trades"].files_after == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -17,7 +18,7 @@ from tardis_machine.errors import LakeError
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
 from tardis_machine.lakehouse.ingest import Ingest
 from tardis_machine.lakehouse.lake import Lake
-from tardis_machine.lakehouse.optimize import optimize
+from tardis_machine.lakehouse.optimize import MIN_RETAIN_S, optimize
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.sources.files import FilesSource
@@ -169,7 +170,7 @@ def test_files_that_spark_wrote_are_read_like_those_of_workers(lake: LakeUnderTe
     lake.bus.write("a", [*encode(trades(10)), bad_price.SerializeToString()])
     lake.bus.write("b", encode(trades(20), session="s2"))
     lake.ingest()
-    assert {item.table: item.files_after for item in optimize(lake.spark, lake.lake, retain_s=0)}["bronze.events"] == 1
+    assert {item.table: item.files_after for item in optimize(lake.spark, lake.lake, retain_s=MIN_RETAIN_S)}["bronze.events"] == 1
     # Joined by Spark, with the times of another type.
     lake.bus.write("c", encode(trades(25), session="s3"))
     assert lake.ingest() == {"bronze.events": 25, "silver.trades": 5}
@@ -247,3 +248,28 @@ def test_what_is_refused_is_kept_also_where_as_many_rows_are_good_as_there_are_f
     lake.ingest(max_batch_bytes=1, until="bronze")
     assert lake.count(EVENTS) == 3
     assert [row[7] for row in lake.quarantine] == ["part-b.parquet:1"]
+
+
+def test_what_spark_planned_is_on_disk_before_a_table_notes_the_batch(
+    lake: LakeUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power cut leaves a batch that is done by its number, and nobody knows which records it had."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()).removeprefix(f"{lake.lake.root}/"))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    lake.bus.write("a", encode(trades(10)))
+    lake.bus.write("b", encode(trades(10, start=10), session="s2"))
+    lake.ingest(max_batch_bytes=1)
+    (bronze,) = (path.name for path in Path(lake.lake.root, "_checkpoints").glob("bronze-*"))
+    for stream, table in ((bronze, "bronze/events"), ("silver", "silver/trades")):
+        assert synced.index(f"_checkpoints/{stream}/identity.new") < synced.index(f"{table}/_delta_log/{1:020}.json")
+        for batch in range(2):
+            entry = f"{table}/_delta_log/{batch + 1:020}.json"
+            assert f'"version":{batch}' in Path(lake.lake.root, entry).read_text()
+            assert synced.index(f"_checkpoints/{stream}/progress/offsets/{batch}") < synced.index(entry)
+    assert synced.index(f"_checkpoints/{bronze}/progress/sources/0/1") < synced.index(f"bronze/events/_delta_log/{2:020}.json")

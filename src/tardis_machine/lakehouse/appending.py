@@ -12,6 +12,7 @@ Invariant: either way an append is one commit to each table, and carries the sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,7 +125,12 @@ class Appender:
         writer = rows.select(*table.columns).write.format("delta").mode("append")
         if step is not None:
             writer = writer.option("txnAppId", step.app_id).option("txnVersion", step.version)
-        writer.save(self._lake.path(table))
+        with self.spark_commit(table):
+            writer.save(self._lake.path(table))
+
+    def spark_commit(self, table: Table) -> AbstractContextManager[None]:
+        """Around what Spark commits to a table by itself; it outlasts a power cut afterwards, as far as that is ours to see to."""
+        return nullcontext() if self.commits is None else self.commits.spark_commit(table)
 
 
 def _as_they_are(table: Table, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Table, pa.RecordBatch]]:

@@ -1,19 +1,25 @@
 """Files that workers wrote become part of a table: one commit to its log, by delta-rs.
 
 A commit names the step that it is for: the stream, and the number of the batch. The log keeps the number, so a step that is in it is
-found out, whoever committed it; Spark's own writer leaves the same note.
+found out, whoever committed it; Spark's own writer leaves the same note. Whether a step is done is asked of one version of the log,
+and the commit is made against that same version: it is refused when the step was noted meanwhile.
 
-Invariant: a batch is in a table whole, once, or not at all.
+A commit is on disk when a call returns, so what follows from it (progress, a message that is removed from its queue) can't outlast
+it. What Spark commits itself is synced after it has done so (`spark_commit`).
+
+Invariant: a batch is in a table whole, once, or not at all. A log names only files that lie in their place in full.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -28,10 +34,14 @@ from .tables import Table
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Commits", "Step", "TableFile"]
+__all__ = ["MAX_SKEW_US", "Commits", "Step", "TableFile"]
 
 _PLAIN_READER = 1
 """The version of Delta's protocol at which a table is its files and their columns, and nothing else."""
+MAX_SKEW_US = 3_600_000_000
+"""How far the exchange's time of a row is from the recorder's, at most, where a file does not say what times it has."""
+_LAST_ENTRIES = 100
+"""Of a log that nobody has synced since this process began: what a job that was killed may have left. Older ones are on disk by now."""
 
 
 class Step(NamedTuple):
@@ -49,6 +59,9 @@ class TableFile(NamedTuple):
     first_us: int
     last_us: int
     """The local times of its rows lie between these."""
+    first_event_us: int
+    last_event_us: int
+    """And these are for the exchange's times."""
 
 
 class Commits:
@@ -58,18 +71,34 @@ class Commits:
         self._lake = lake
         self.storage = storage
         self._tables: dict[str, DeltaTable] = {}
+        # By table, the version up to which its log is known to be on disk.
+        self._synced: dict[str, int] = {}
 
     def commit(self, table: Table, files: Sequence[WrittenFile], step: Step | None = None) -> bool:
-        """Adds files to a table, and returns True; files of a step that is in it already are removed instead, and it returns False."""
-        from deltalake import CommitProperties, Transaction
-        from deltalake.transaction import AddAction, RemoveAction
+        """Adds files to a table, and returns True; files of a step that is in it already are removed instead, and it returns False.
 
+        LakeError where a file is not as its writer reported it: then nothing is added.
+        """
         if not files:
             return False
-        if step is not None and self.is_done(table, step):
-            self._remove(table, files)
-            return False
-        log = self._log(table)
+        while True:
+            log = self._log(table)
+            if step is not None and _has_step(log, step):
+                # Who committed it may have been killed before it was on disk.
+                self._sync_log(table)
+                self._remove(table, files)
+                return False
+            self._check_files(table, files)
+            if self._try_commit(log, table, files, step):
+                self._sync_log(table)
+                return True
+
+    def _try_commit(self, log: DeltaTable, table: Table, files: Sequence[WrittenFile], step: Step | None) -> bool:
+        """Commits to the version that was read; False where another driver noted the same stream meanwhile."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, RemoveAction
+
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.size, file.partition, now_ms, True, _stats(file)) for file in files
@@ -77,13 +106,62 @@ class Commits:
         steps = [Transaction(step.app_id, step.version)] if step is not None else None
         properties = CommitProperties(app_transactions=steps, max_commit_retries=50)
         with self._named(table):
-            log.create_write_transaction(actions, "append", log.schema(), list(table.partition_by), commit_properties=properties)
+            try:
+                log.create_write_transaction(
+                    actions, "append", log.schema(), list(table.partition_by), commit_properties=properties
+                )
+            except CommitFailedError:
+                # A conflict of any other kind is an error; appends by others are none.
+                if step is None or self._step_version(table, step) == log.transaction_version(step.app_id):
+                    raise
+                return False
         return True
+
+    @contextmanager
+    def spark_commit(self, table: Table) -> Iterator[None]:
+        """Within it Spark may commit to a table; afterwards that is on disk, files and log."""
+        before = self._log(table).version()
+        yield
+        log, folder = self._log(table), self._lake.path(table)
+        with self._named(table):
+            for version in range(before + 1, log.version() + 1):
+                entry = self.storage.read_file(_entry(folder, version))
+                added = (action["add"]["path"] for action in map(json.loads, entry.splitlines()) if "add" in action)
+                # What a later commit replaced may be gone.
+                self.storage.sync(path for path in (f"{folder}/{unquote(name)}" for name in added) if self._is_there(path))
+        self._sync_log(table)
+
+    def _is_there(self, path: str) -> bool:
+        return bool(self.storage.filesystem.get_file_info(path).is_file)
+
+    def _sync_log(self, table: Table) -> None:
+        """What the log has got since this was last asked is on disk; the first time, its last entries."""
+        with self._named(table):
+            version = self._log(table).version()
+            first = self._synced.get(table.name, version - _LAST_ENTRIES) + 1
+            folder = self._lake.path(table)
+            entries = [_entry(folder, number) for number in range(max(first, 0), version + 1)]
+            joined = self.storage.list_files(f"{folder}/_delta_log", "*checkpoint*")
+            self.storage.sync(path for path in (*entries, *joined) if self._is_there(path))
+            self._synced[table.name] = version
+
+    def _check_files(self, table: Table, files: Sequence[WrittenFile]) -> None:
+        """Raises LakeError unless all files lie where their writers reported them, with the size that they reported."""
+        found = self.storage.filesystem.get_file_info([f"{self._lake.path(table)}/{file.path}" for file in files])
+        wrong = [info.path for file, info in zip(files, found, strict=True) if info.size != file.size]
+        if wrong:
+            raise LakeError(
+                f"{len(wrong)} of {len(files)} files that were written for {table.name} can't be found in full, such as {wrong[0]}; "
+                "nothing was added: see that all executors write to the same folder, and that nothing removes files from it"
+            )
 
     def is_done(self, table: Table, step: Step) -> bool:
         """Whether the step was committed before."""
-        found = self._log(table).transaction_version(step.app_id)
-        return found is not None and found >= step.version
+        return _has_step(self._log(table), step)
+
+    def _step_version(self, table: Table, step: Step) -> int | None:
+        """The last version that the stream of a step has noted, as the log has it now."""
+        return self.storage.open_log(self._lake.path(table)).transaction_version(step.app_id)
 
     def is_plain(self, table: Table) -> bool:
         """Whether the table is nothing but its files. Spark has to keep one with later features, such as deletion vectors."""
@@ -103,9 +181,12 @@ class Commits:
             values = (action[f"partition.{name}"] for name in table.partition_by)
             place = tuple(None if value is None else str(value) for value in values)
             if place in found:
-                first, last = action.get("min.local_ts"), action.get("max.local_ts")
                 path = f"{self._lake.path(table)}/{action['path']}"
-                found[place].append(TableFile(path, _to_us(first, -_FOR_EVER), _to_us(last, _FOR_EVER)))
+                first_us, last_us = _to_us(action.get("min.local_ts"), -_FOR_EVER), _to_us(action.get("max.local_ts"), _FOR_EVER)
+                # Files of earlier releases, and those that Spark joined in their tables, do not say.
+                first_event_us = _to_us(action.get("min.event_ts"), first_us - MAX_SKEW_US)
+                last_event_us = _to_us(action.get("max.event_ts"), last_us + MAX_SKEW_US)
+                found[place].append(TableFile(path, first_us, last_us, first_event_us, last_event_us))
         return found
 
     def _log(self, table: Table) -> DeltaTable:
@@ -129,6 +210,15 @@ class Commits:
         for file in files:
             with suppress(FileNotFoundError):
                 self.storage.filesystem.delete_file(f"{self._lake.path(table)}/{file.path}")
+
+
+def _entry(folder: str, version: int) -> str:
+    return f"{folder}/_delta_log/{version:020}.json"
+
+
+def _has_step(log: DeltaTable, step: Step) -> bool:
+    found = log.transaction_version(step.app_id)
+    return found is not None and found >= step.version
 
 
 _FOR_EVER = 1 << 62

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import LakeError
+from ..errors import LakeError, OptionsError
 from .answers import write_table
+from .appending import Appender
 from .lake import Lake, check_table
 from .tables import Table, all_tables
 
@@ -24,14 +25,21 @@ if TYPE_CHECKING:
 
     from ..settings import Settings
 
-__all__ = ["Optimized", "optimize", "run"]
+__all__ = ["MIN_RETAIN_S", "Optimized", "check_retain", "optimize", "run"]
 
 _VACUUM_CONF = {
-    # Who asks for less than a week was told what that means.
+    # Who asks for less than a week was told what that means, and less than `MIN_RETAIN_S` is refused.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    # Delta would take no other time than its own week, and say nothing.
+    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
     # Folders are listed by 10,000 tasks otherwise, which take minutes for a table of ten files.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
 }
+
+
+MIN_RETAIN_S = 3600.0
+"""A file that no table has may be one that a job will add when its batch ends: batches take seconds or minutes, at most. One that takes
+longer still loses no rows: a commit looks for its files first, and the batch is run again."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ def run(settings: Settings) -> int:
     """`lake optimize`: all tables, one after the other."""
     from .jobs import open_session
 
+    check_retain(settings.retain)
     lake = Lake.at(settings.lake)
     lake.check_exists()
     outcome = [*optimize(open_session(settings), lake, retain_s=settings.retain, z_order=settings.z_order)]
@@ -58,7 +67,22 @@ def run(settings: Settings) -> int:
 
 
 def optimize(spark: SparkSession, lake: Lake, *, retain_s: float, z_order: bool = False) -> Iterator[Optimized]:
-    """Joins the files of each table and removes old ones."""
+    """Joins the files of each table and removes old ones; raises OptionsError where `retain_s` is less than `MIN_RETAIN_S`."""
+    check_retain(retain_s)
+    return _optimize_all(spark, lake, retain_s, z_order=z_order)
+
+
+def check_retain(retain_s: float) -> None:
+    """Raises OptionsError where files would be removed that a running job has written and is about to commit."""
+    if retain_s < MIN_RETAIN_S:
+        raise OptionsError(
+            f"--retain {retain_s:g}s is less than {MIN_RETAIN_S:g}s: it may remove files that a running job has written and not yet "
+            f"added to their table; give {MIN_RETAIN_S:g}s or more",
+            "retain",
+        )
+
+
+def _optimize_all(spark: SparkSession, lake: Lake, retain_s: float, *, z_order: bool) -> Iterator[Optimized]:
     present = [table for table in all_tables() if check_table(spark, lake, table)]
     if not present:
         raise LakeError(
@@ -73,9 +97,10 @@ def _optimize(spark: SparkSession, lake: Lake, table: Table, retain_s: float, *,
     files_before, bytes_before = _size(spark, name)
     time = next((column for column in ("start", "local_ts") if column in (table.skip_by or ())), None)
     sorted_by = f" ZORDER BY ({time})" if z_order and time else ""
-    spark.sql(f"OPTIMIZE {name}{sorted_by}")
-    with _settings(spark, _VACUUM_CONF):
-        spark.sql(f"VACUUM {name} RETAIN {retain_s / 3600} HOURS")
+    with Appender(lake).spark_commit(table):
+        spark.sql(f"OPTIMIZE {name}{sorted_by}")
+        with _settings(spark, _VACUUM_CONF):
+            spark.sql(f"VACUUM {name} RETAIN {retain_s / 3600} HOURS")
     files_after, bytes_after = _size(spark, name)
     return Optimized(table.name, files_before, files_after, bytes_before, bytes_after)
 

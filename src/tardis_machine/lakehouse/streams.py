@@ -6,6 +6,9 @@ with the rows, and refuses to commit them twice. The identity lies in the checkp
 whose batches are not taken for those of the old one. It is written when Spark has planned the first batch: an identity without
 progress means that the progress was removed, and its batches would be taken for those that were committed before.
 
+A power cut is no different: what Spark wrote down of a batch is on disk before the batch is in a table, and the table is before Spark
+goes on.
+
 Invariant: a batch is in each of its tables once, however often it was run.
 """
 
@@ -86,6 +89,7 @@ class BatchWriter(ABC):
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """What Spark calls for each batch."""
         try:
+            self._sync_plan(batch_id)
             self._keep_identity(batch.sparkSession)
             self.write(batch, batch_id)
         except Exception as error:
@@ -94,6 +98,14 @@ class BatchWriter(ABC):
         # Only the first batch of a run can be one that an earlier run was killed in.
         self._may_repeat = False
         self.batches += 1
+
+    def _sync_plan(self, batch_id: int) -> None:
+        """What Spark wrote down of a batch is on disk before tables note its number: after a power cut the number is that batch's still."""
+        direct = self.lake.storage.direct
+        if direct is not None:
+            progress = progress_of(self.lake, self.stream)
+            planned = [f"{progress}/offsets/{batch_id}", *direct.list_files(f"{progress}/sources", f"*/{batch_id}*")]
+            direct.sync([f"{progress}/metadata", *planned])
 
     def _keep_identity(self, spark: SparkSession) -> None:
         if not self._has_identity:

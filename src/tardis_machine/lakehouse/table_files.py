@@ -4,7 +4,7 @@ Spark's own writer takes every row back into the JVM and apart again, which cost
 here is not part of its table until the driver commits it (`commits`). A task that fails or runs twice leaves files that no reader sees;
 `lake optimize` removes them.
 
-Invariant: a file that is reported is whole, and lies where the report says.
+Invariant: a file that is reported is whole, lies where the report says, and outlasts a power cut.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _OpenFile:
             return
         rows = pa.Table.from_batches(self.held).unify_dictionaries()
         self.held.clear()
-        with self._writing():
+        with _writing(self.folder):
             if self.writer is None:
                 self._open(rows.schema)
             assert self.writer is not None
@@ -147,17 +147,6 @@ class _OpenFile:
         if "broker_timestamp" in rows.schema.names:
             found = _range_us(rows.column("broker_timestamp"))
             self.newest_us = max(filter(None, (self.newest_us, found and found[1])), default=None)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """What goes wrong with a disk becomes one sentence."""
-        try:
-            yield
-        except OSError as error:
-            why = os.strerror(error.errno) if error.errno else str(error)
-            raise LakeError(
-                f"files can't be written to {self.folder}: {why}; make room there, or choose another lake with --lake"
-            ) from error
 
     def _open(self, schema: pa.Schema) -> None:
         inside = "/".join(f"{name}={_folder_name(value)}" for name, value in self.partition.items())
@@ -196,7 +185,7 @@ class _OpenFile:
         """Finishes it."""
         assert self.writer is not None
         assert self.out is not None
-        with self._writing():
+        with _writing(self.folder):
             self.writer.close()
             size = self.out.tell()
             self.out.close()
@@ -249,6 +238,13 @@ class _TaskFiles:
             file.flush()
             self._closed.append(file.close())
         self._open.clear()
+        by_folder: dict[str, list[str]] = {}
+        for written in self._closed:
+            folder = self._folders[written.table]
+            by_folder.setdefault(folder, []).append(f"{folder}/{written.path}")
+        for folder, paths in by_folder.items():
+            with _writing(folder):
+                self._storage.sync(paths)
         return self._closed
 
     def abandon(self) -> None:
@@ -257,6 +253,18 @@ class _TaskFiles:
             file.abandon()
         for written in self._closed:
             _remove(self._storage, f"{self._folders[written.table]}/{written.path}")
+
+
+@contextmanager
+def _writing(folder: str) -> Iterator[None]:
+    """What goes wrong with a disk becomes one sentence."""
+    try:
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise LakeError(
+            f"files can't be written to {folder}: {why}; make room there, or choose another lake with --lake"
+        ) from error
 
 
 def _remove(storage: DirectStorage, path: str) -> None:

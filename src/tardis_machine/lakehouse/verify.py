@@ -6,7 +6,8 @@ and last sequence, and the sum of their ids. Two things are asked of each:
 - bronze: is it all there, under its own session and bus? Records that came twice count once. A session that has not ended has no
   ledger yet; of it every sequence from 0 to the last one seen must be there.
 - silver: is every event that is in bronze in the table of its kind? Silver keeps an event once, whichever session brought it
-  first, so here ids count and sessions do not. An event that was refused is missing too, and it is said that it is in quarantine.
+  first, so here ids count and sessions do not; and an execution once, whichever recorder heard it. An event that was refused is missing
+  too, and it is said that it is in quarantine.
 
 Sums of whole series are compared first, which needs no shuffle of rows; only series whose sums differ are looked at event by event.
 
@@ -19,8 +20,8 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
-from functools import partial
+from datetime import date, datetime, timedelta
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..errors import LakeError
@@ -29,6 +30,7 @@ from .decoding import REASON
 from .lake import Lake, check_table
 from .silver import SILVER_TABLES, SilverTable
 from .silver.control_events import CONTROL_EVENTS
+from .silver.venue_identity import VENUE_COLUMNS
 from .silver.writer import decode_payloads
 from .streams import with_decoded
 from .tables import EVENTS, QUARANTINE
@@ -130,7 +132,8 @@ def verify(spark: SparkSession, lake: Lake) -> Verification:
         cases = {row["payload_case"] for row in found.select("payload_case").distinct().collect()}
         for silver in SILVER_TABLES:
             if cases & set(silver.cases):
-                missing += _missing_in_silver(spark, lake, silver, events, found, is_there=silver in present)
+                own = _read_events(bronze, "value") if silver.name in VENUE_COLUMNS else events
+                missing += _missing_in_silver(spark, lake, silver, own, found, is_there=silver in present)
     ends.unpersist()
     found.unpersist()
     return Verification(sessions, missing[:MAX_RANGES], bool(present))
@@ -156,7 +159,7 @@ def _read_ends(bronze: DataFrame) -> DataFrame:
     )
 
 
-def _read_events(bronze: DataFrame) -> DataFrame:
+def _read_events(bronze: DataFrame, *others: str) -> DataFrame:
     """What belongs to a series: all but ledgers, and what producers of the schema's first version sent."""
     numbered = bronze.where(f"payload_case <> '{_SESSION_END}' AND session IS NOT NULL AND sequence IS NOT NULL")
     return numbered.selectExpr(
@@ -170,6 +173,7 @@ def _read_events(bronze: DataFrame) -> DataFrame:
         "date",
         "destination",
         "position",
+        *others,
     )
 
 
@@ -307,6 +311,8 @@ def _missing_in_silver(
         dates = [row["date"] for row in candidates.select("date").distinct().collect()]
         # Equal ids have equal local times, and so equal dates.
         candidates = candidates.join(named.where(F.col("date").isin(*dates)).select("event_id"), "event_id", "left_anti")
+        if silver.name in VENUE_COLUMNS:
+            candidates = _without_known_executions(candidates, table, silver, dates)
     refused = _read_refused(spark, lake, silver)
     lost = candidates.join(refused, ["bus", "destination", "position"], "left")
     lost = lost.groupBy(*SERIES, "sequence").agg(
@@ -321,6 +327,35 @@ def _missing_in_silver(
         .agg(F.min("sequence").alias("first"), F.max("sequence").alias("last"), F.sum("events").alias("events"))
     )
     return _to_missing(ranges, silver.table.name)
+
+
+def _without_known_executions(events: DataFrame, table: DataFrame, silver: SilverTable, dates: Sequence[date]) -> DataFrame:
+    """Without the events whose execution silver has of another recorder (`silver.venue_identity`)."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.window import Window
+
+    keys = VENUE_COLUMNS[silver.name]
+    near = {day + timedelta(days=step) for day in dates for step in (-1, 0, 1)}
+    known = table.where(F.col("date").isin(*near)).withColumn("symbol", F.expr("coalesce(symbol, '')"))
+    there = known.groupBy("exchange", *keys).agg(F.count(F.lit(1)).alias("there"))
+    brought = known.groupBy("exchange", *keys, "session").agg(F.count(F.lit(1)).alias("brought"))
+    decoded = with_decoded(events, partial(decode_payloads, silver.name), silver.ddl)
+    window = Window.partitionBy("exchange", *keys, "session")
+    lacking = decoded.withColumn("lacking", F.size(F.collect_set("event_id").over(window))).alias("lacking")
+
+    def same(other: str, *columns: str) -> Column:
+        equal = [F.col(f"lacking.{name}").eqNullSafe(F.col(f"{other}.{name}")) for name in columns]
+        return reduce(lambda one, more: one & more, equal)
+
+    both = lacking.join(there.alias("there"), same("there", "exchange", *keys), "left").join(
+        brought.alias("brought"), same("brought", "exchange", *keys, "session"), "left"
+    )
+    # With an id one is enough; without, as many as the session has.
+    is_known = F.expr(
+        f"lacking.event_ts IS NOT NULL AND there.there > 0 AND (lacking.{keys[2]} IS NOT NULL"
+        " OR lacking.lacking + coalesce(brought.brought, 0) <= there.there)"
+    )
+    return both.where(~F.coalesce(is_known, F.lit(False))).select("lacking.*").select(*events.columns)
 
 
 def _read_refused(spark: SparkSession, lake: Lake, silver: SilverTable) -> DataFrame:

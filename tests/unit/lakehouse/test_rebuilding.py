@@ -24,6 +24,10 @@ _FEED = pa.schema(
         "bids": _LEVELS,
         "asks": _LEVELS,
         "level_count": pa.int64(),
+        "recorder": pa.string(),
+        "number": pa.int64(),
+        "since_us": pa.int64(),
+        "has_gap": pa.bool_(),
         "emit_from_us": pa.int64(),
         "until_us": pa.int64(),
     }
@@ -47,13 +51,16 @@ def row(
     snapshot: bool = False,
     count: int | None = None,
     symbol: str = "A",
+    recorder: str | None = "live",
+    number: int | None = None,
     emit_from_us: int = 0,
     until_us: int | None = None,
 ) -> dict[str, Any]:
+    book = (snapshot, levels(*bids), levels(*asks), count)
     return dict(
         zip(
             _FEED.names,
-            ("x", symbol, kind, at_us, at_us, snapshot, levels(*bids), levels(*asks), count, emit_from_us, until_us),
+            ("x", symbol, kind, at_us, at_us, *book, recorder, number, None, None, emit_from_us, until_us),
             strict=True,
         )
     )
@@ -179,3 +186,92 @@ def test_batches_without_rows_change_nothing() -> None:
     batches = [empty, pa.RecordBatch.from_pylist(FEED, _FEED), empty]
     assert [item for batch in rebuild((), batches) for item in batch.to_pylist()] == rebuilt(FEED)
     assert list(rebuild((), [empty])) == []
+
+
+def heard(recorder: str, at_us: int, price: int, *, snapshot: bool = False, number: int | None = None) -> dict[str, Any]:
+    """A change that tells who was heard: the best bid."""
+    return row(CHANGE, at_us, [(price, at_us)], [(1000, 1)], snapshot=snapshot, recorder=recorder, number=number)
+
+
+def followed(rows: Sequence[dict[str, Any]], **options: Any) -> list[tuple[int, float | None]]:
+    """When the best bid changed, and what it then was."""
+    return [(at, bids[0][0] if bids else None) for at, bids, _ in of(rebuilt(rows, **options), TOP)]
+
+
+def test_of_two_recorders_the_one_whose_book_stands_is_followed_and_the_other_when_it_is_lost() -> None:
+    feed = [
+        heard("a", 10, 1, snapshot=True),
+        heard("b", 20, 2, snapshot=True),
+        heard("b", 30, 3),
+        heard("a", 40, 4),
+        row(DISCONNECT, 50, recorder="a"),
+        heard("a", 60, 5),  # no book
+        heard("a", 70, 6, snapshot=True),  # younger than the other's
+        heard("b", 80, 7),
+        row(DISCONNECT, 90, recorder="b"),
+        row(DISCONNECT, 95, recorder="a"),
+        heard("b", 99, 8, snapshot=True),
+    ]
+    tops = [(10, 1), (40, 4), (50, 3), (80, 7), (90, 6), (95, None), (99, 8)]
+    for cut in (1, 1000):
+        assert followed(feed, cut=cut) == tops
+    flows = [item["order_flow"] for item in rebuilt(feed) if item["product"] == TOP]
+    # From one recorder's book to another's nothing flows.
+    assert flows[2] is None
+    assert flows[1] is not None
+
+
+def test_a_recorder_that_lost_a_change_is_left_for_one_that_did_not() -> None:
+    feed = [
+        heard("a", 10, 1, snapshot=True, number=0),
+        heard("b", 20, 2, snapshot=True, number=0),
+        heard("a", 30, 3, number=2),
+        heard("b", 40, 4, number=1),
+        heard("b", 50, 5, number=9),  # now both have
+        heard("a", 60, 6, snapshot=True, number=3),
+    ]
+    assert followed(feed) == [(10, 1), (30, 2), (40, 4), (50, 3), (60, 6)]
+
+
+def test_a_recorder_that_is_no_longer_heard_is_left() -> None:
+    late = 11 * SECOND
+    feed = [heard("a", 10, 1, snapshot=True), heard("b", 20, 2, snapshot=True), heard("b", late, 3), heard("a", late + 5, 4)]
+    assert followed(feed) == [(10, 1), (late, 3), (late + 5, 4)]
+    # Nobody is heard for long: the last one who was is as good as another.
+    assert followed([feed[0], feed[1], row(DISCONNECT, 2 * late, recorder="b")]) == [(10, 1), (2 * late, None)]
+    # After a day it has no book to go on with.
+    day = 24 * 3600 * SECOND
+    assert followed([feed[0], feed[1], heard("b", day + 100, 3), heard("a", day + 200, 4)]) == [(10, 1), (day + 100, 3)]
+
+
+def test_every_recorder_goes_on_from_its_own_book() -> None:
+    hour = 3600 * SECOND
+    feed = [
+        heard("a", 10, 1, snapshot=True, number=0),
+        heard("b", 20, 2, snapshot=True, number=0),
+        heard("a", hour - 2, 3, number=1),
+        heard("b", hour - 1, 4, number=1),
+        heard("a", hour + 1, 5, number=3),  # one is lost
+        heard("b", hour + 2, 6, number=2),
+    ]
+    whole = rebuilt(feed)
+    books = [item for item in whole if item["product"] == BOOKS and item["start"].timestamp() == 0]
+    assert [(item["recorder"], item["sequence"], item["has_gap"]) for item in books] == [("a", 1, False), ("b", 1, False)]
+    known = [
+        {
+            **row(KNOWN, round(item["local_ts"].timestamp() * SECOND), snapshot=True, recorder=item["recorder"]),
+            "bids": item["bids"],
+            "asks": item["asks"],
+            "number": item["sequence"],
+            "since_us": round(item["since"].timestamp() * SECOND),
+            "has_gap": item["has_gap"],
+        }
+        for item in books
+    ]
+    later = [{**line, "emit_from_us": hour} for line in (*known, *feed[4:])]
+    expected = [top for top in of(whole, TOP) if top[0] >= hour]
+    assert of(rebuilt(later), TOP) == expected
+    assert [bids[0][0] for _, bids, _ in expected] == [4, 6]
+    # A book of an earlier release, which does not say whose it is.
+    nobody = {**known[0], "recorder": None, "number": None, "since_us": None, "has_gap": None}
+    assert followed([nobody, heard("b", hour + 2, 6), heard("c", hour + 3, 7)]) == [(hour + 2, 6)]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from tardis_machine.errors import LakeError
 from tardis_machine.lakehouse import table_files
 from tardis_machine.lakehouse.commits import Commits, Step
 from tardis_machine.lakehouse.lake import Lake
-from tardis_machine.lakehouse.storage import DirectStorage
+from tardis_machine.lakehouse.storage import DirectStorage, Folder
 from tardis_machine.lakehouse.table_files import WrittenFile, read_reports, write_task
 from tardis_machine.lakehouse.tables import Table
 
@@ -216,3 +218,58 @@ def test_a_log_that_takes_no_commit_is_named(lake: Lake) -> None:
     log.write_text("no folder")
     with pytest.raises(LakeError, match=r"^the log of silver\.things in .*a lake can't be used: .*Not a directory.*$"):
         commits.commit(TABLE, files)
+
+
+class OvertakenFolder(Folder):
+    """A folder in which something happens right after a log was read."""
+
+    def open_log(self, path: str, version: int | None = None) -> DeltaTable:
+        log = super().open_log(path, version)
+        while overtaking:
+            overtaking.pop()()
+        return log
+
+
+overtaking: list[Callable[[], object]] = []
+
+
+def test_of_two_drivers_with_one_batch_the_one_that_is_overtaken_adds_nothing(lake: Lake) -> None:
+    first, second = Commits(lake, direct(lake)), Commits(lake, OvertakenFolder(lake.root))
+    step, batch = Step("stream/1", 7), rows(*[(1, "a")] * 10)
+    files = written(lake, batch)
+    overtaking.append(lambda: first.commit(TABLE, written(lake, batch), step))
+    assert not second.commit(TABLE, files, step)
+    assert len(read(lake)) == 10
+    assert not Path(lake.path(TABLE), files[0].path).exists()
+    # What others add meanwhile is no reason to stop.
+    overtaking.append(lambda: first.commit(TABLE, written(lake, batch), Step("stream/2", 7)))
+    assert Commits(lake, OvertakenFolder(lake.root)).commit(TABLE, written(lake, batch), Step("stream/1", 8))
+    assert len(read(lake)) == 30
+
+
+def test_drivers_that_race_for_each_batch_add_it_once(lake: Lake) -> None:
+    drivers = [Commits(lake, direct(lake)) for _ in range(4)]
+    start = threading.Barrier(len(drivers))
+
+    def drive(commits: Commits) -> int:
+        added = 0
+        for batch in range(8):
+            files = written(lake, rows(*[(1, "a")] * 10))
+            start.wait(60)
+            added += commits.commit(TABLE, files, Step("stream/1", batch))
+        return added
+
+    with ThreadPoolExecutor(len(drivers)) as pool:
+        assert sum(pool.map(drive, drivers)) == 8
+    assert len(read(lake)) == 80
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: os.truncate(path, 100)], ids=["gone", "cut"])
+def test_a_file_that_is_not_as_its_writer_left_it_is_never_named_by_a_log(lake: Lake, damage: Callable[[Path], None]) -> None:
+    files = written(lake, rows((1, "a"), (2, "a")))
+    damage(Path(lake.path(TABLE), files[1].path))
+    with pytest.raises(
+        LakeError, match=r"^1 of 2 files .* silver\.things can't be found in full, such as .*part-\w+\.parquet; .*$"
+    ):
+        Commits(lake, direct(lake)).commit(TABLE, files, Step("stream/1", 0))
+    assert read(lake) == []

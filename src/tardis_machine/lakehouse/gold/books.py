@@ -2,8 +2,8 @@
 
 A change alters the book from its instant on, until the next snapshot replaces it. So from the earliest new change of a symbol on,
 its books are rebuilt up to the snapshot that follows the latest one, with it, or to the end; in a stream that arrives in order, that is no
-more than what is new. gold.books has the whole book of each symbol as it was after the last change of each hour (`local_ts`), so
-that no pass has to begin further back than an hour, or than the book before the late row.
+more than what is new. gold.books has the whole book of each symbol and recorder as it was after the last change of each hour
+(`local_ts`), so that no pass has to begin further back than an hour, or than the book before the late row.
 
 Invariant: a rebuilding begins with a book that no new row is older than.
 """
@@ -23,8 +23,9 @@ from ..silver.whole_books import each_book_once
 from ..tables import Table
 from ..tasks import cores
 from .rebuilding import BOOKS, CHANGE, DISCONNECT, KNOWN, REBUILT_DDL, Sampling, rebuild
+from .recorders import FORGET_US, RECORDER, SILENT_US
 from .touched import PLACE, Place, Span, Touched
-from .windows import to_instant
+from .windows import HOUR_US, to_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,10 +40,12 @@ _RANGE = pa.schema(
         "symbol": pa.string(),
         "emit_from_us": pa.int64(),
         "until_us": pa.int64(),
-        "known_us": pa.int64(),
+        "since_us": pa.int64(),
     }
 )
-_RANGE_DDL = "exchange STRING, symbol STRING, emit_from_us BIGINT, until_us BIGINT, known_us BIGINT"
+_RANGE_DDL = "exchange STRING, symbol STRING, emit_from_us BIGINT, until_us BIGINT, since_us BIGINT"
+_KNOWN = pa.schema({"exchange": pa.string(), "symbol": pa.string(), "recorder": pa.string(), "at_us": pa.int64()})
+_KNOWN_DDL = "exchange STRING, symbol STRING, recorder STRING, at_us BIGINT"
 
 BOOKS_TABLE = Table(
     f"gold.{BOOKS}",
@@ -54,9 +57,22 @@ BOOKS_TABLE = Table(
         "local_ts": "TIMESTAMP",
         "bids": _LEVELS,
         "asks": _LEVELS,
+        "recorder": "STRING",
+        "since": "TIMESTAMP",
+        "sequence": "BIGINT",
+        "has_gap": "BOOLEAN",
     },
     skip_by=("start",),
 )
+
+
+class KnownBook(NamedTuple):
+    """A row of gold.books that a rebuilding begins with."""
+
+    exchange: str
+    symbol: str
+    recorder: str | None
+    at_us: int
 
 
 class RebuildRange(NamedTuple):
@@ -68,18 +84,18 @@ class RebuildRange(NamedTuple):
     """The first instant whose rows are computed anew."""
     until_us: int | None
     """The last such instant: a snapshot replaces the book there. None: there is no end."""
-    known_us: int | None
-    """The time of the known book that the rebuilding begins with; None: it begins without one."""
+    since_us: int | None
+    """Rows up to then, and those up to the known book of their recorder, are left out; None: there are no known books."""
 
     @staticmethod
     def to_frame(spark: SparkSession, ranges: Sequence[RebuildRange]) -> DataFrame:
-        """exchange, symbol, and as instants emit_from, until and known_ts."""
+        """exchange, symbol, and as instants emit_from, until and since."""
         columns = pa.table(dict(zip(RebuildRange._fields, zip(*ranges, strict=True), strict=True)), schema=_RANGE)
         return spark.createDataFrame(columns, _RANGE_DDL).selectExpr(
             *PLACE,
             "timestamp_micros(emit_from_us) AS emit_from",
             "timestamp_micros(until_us) AS until",
-            "timestamp_micros(known_us) AS known_ts",
+            "timestamp_micros(since_us) AS since",
         )
 
 
@@ -100,15 +116,17 @@ def rebuild_books(spark: SparkSession, lake: Lake, touched: Touched, samplings: 
     places = RebuildRange.to_frame(
         spark, [RebuildRange(*place, span.first_us, span.end_us, None) for place, span in spans.items()]
     )
-    until = _find(_after(changes, places, spans))
-    known = _find(_before(books, places, spans))
-    ranges = [RebuildRange(*place, span.first_us, until.get(place), known.get(place)) for place, span in spans.items()]
-    feed = _feed(RebuildRange.to_frame(spark, ranges), ranges, changes, books, lake.read(spark, CONTROL_EVENTS.table))
+    until, known = _find_until(changes, places, spans), _find_known(books, places, spans)
+    ranges = [
+        RebuildRange(*place, span.first_us, until.get(place), _since_us(span, known.get(place))) for place, span in spans.items()
+    ]
+    begun = [book for of_place in known.values() for book in of_place]
+    feed = _feed(spark, ranges, begun, changes, books, lake.read(spark, CONTROL_EVENTS.table))
     # One symbol is one core's: the more tasks, the less do cores wait for the one that got the busiest ones.
     tasks = min(len(ranges), cores(spark) * _TASKS_PER_CORE)
     ordered = feed.repartition(tasks, *PLACE).sortWithinPartitions(*PLACE, "local_us", "kind", "sequence", "part", "level")
-    columns = ("kind", "local_us", "event_us", "is_snapshot", "bids", "asks", "level_count", "emit_from_us", "until_us")
-    rows = ordered.select(*PLACE, *columns).mapInArrow(partial(rebuild, tuple(samplings)), REBUILT_DDL)
+    rows = ordered.select(*PLACE, *(name for name in ordered.columns if name not in {*PLACE, "sequence", "part", "level"}))
+    rows = rows.mapInArrow(partial(rebuild, tuple(samplings)), REBUILT_DDL)
     return Rebuilt(rows, ranges)
 
 
@@ -127,34 +145,55 @@ def _spans(touched: Touched, books: DataFrame) -> dict[Place, Span]:
     return spans
 
 
-def _after(changes: DataFrame, places: DataFrame, spans: Mapping[Place, Span]) -> DataFrame:
-    """The first snapshot of each symbol after what is new."""
+def _find_until(changes: DataFrame, places: DataFrame, spans: Mapping[Place, Span]) -> dict[Place, int]:
+    """For each symbol the instant from which nothing new matters: a snapshot has replaced the book of every recorder that goes on.
+
+    A recorder that does not go on may be followed for a while after it was heard last.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     end = to_instant(min(span.end_us for span in spans.values()))
-    snapshots = changes.where(F.col("is_snapshot") & (F.col("local_ts") >= end) & (F.col("date") >= end.date()))
-    later = snapshots.join(places, [*PLACE]).where("local_ts >= until")
-    return later.groupBy(*PLACE).agg(F.min("local_ts").alias("at"))
+    later = changes.where((F.col("local_ts") >= end) & (F.col("date") >= end.date()))
+    own = later.join(places, [*PLACE]).where("local_ts >= until").withColumn("recorder", F.expr(RECORDER))
+    replaced = F.expr(f"min(local_ts) FILTER (WHERE is_snapshot AND unix_micros(local_ts) >= unix_micros(until) + {SILENT_US})")
+    by_recorder = own.groupBy(*PLACE, "recorder").agg(replaced.alias("at"))
+    found = by_recorder.groupBy(*PLACE).agg(F.max("at").alias("at"), F.count_if(F.col("at").isNull()).alias("open"))
+    rows = found.where("open = 0").selectExpr(*PLACE, "unix_micros(at) AS at_us").collect()
+    return {(row["exchange"], row["symbol"]): row["at_us"] for row in rows}
 
 
-def _before(books: DataFrame, places: DataFrame, spans: Mapping[Place, Span]) -> DataFrame:
-    """The last book of each symbol before what is new."""
+def _find_known(books: DataFrame, places: DataFrame, spans: Mapping[Place, Span]) -> dict[Place, list[KnownBook]]:
+    """The last book of each symbol and recorder before what is new; recorders that are forgotten by then are left out."""
     from pyspark.sql import functions as F  # noqa: N812
 
     latest = to_instant(max(span.first_us for span in spans.values()))
     own = F.col("exchange").isin(*{exchange for exchange, _ in spans})
     earlier = books.where(own & (F.col("start") <= latest)).join(places, [*PLACE]).where("local_ts < emit_from")
-    return earlier.groupBy(*PLACE).agg(F.max("local_ts").alias("at"))
+    found = earlier.groupBy(*PLACE, "recorder").agg(F.expr("unix_micros(max(local_ts))").alias("at_us"))
+    known: dict[Place, list[KnownBook]] = {}
+    for row in found.collect():
+        known.setdefault((row["exchange"], row["symbol"]), []).append(KnownBook(*row))
+    for place, of_place in known.items():
+        last_us = max(book.at_us for book in of_place)
+        known[place] = [book for book in of_place if last_us - book.at_us <= FORGET_US]
+    return known
 
 
-def _find(instants: DataFrame) -> dict[Place, int]:
-    found = instants.select(*PLACE, "at").toArrow()
-    places = zip(found["exchange"].to_pylist(), found["symbol"].to_pylist(), strict=True)
-    return dict(zip(places, found["at"].cast(pa.int64()).to_pylist(), strict=True))
+def _since_us(span: Span, known: Sequence[KnownBook] | None) -> int | None:
+    """Where the rows begin of a recorder that has no known book: in the hour in which something is new, as else it had one."""
+    if known is None:
+        return None
+    # A book of an earlier release has the rows of whoever there was.
+    return max([span.first_us - span.first_us % HOUR_US - 1, *(book.at_us for book in known if book.recorder is None)])
 
 
 def _feed(
-    limits: DataFrame, ranges: Sequence[RebuildRange], changes: DataFrame, books: DataFrame, control: DataFrame
+    spark: SparkSession,
+    ranges: Sequence[RebuildRange],
+    known: Sequence[KnownBook],
+    changes: DataFrame,
+    books: DataFrame,
+    control: DataFrame,
 ) -> DataFrame:
     """Books to begin with, changes and lost connections, each as `rebuild` takes it."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -166,6 +205,9 @@ def _feed(
             "bids": f"CAST(NULL AS {_LEVELS})",
             "asks": f"CAST(NULL AS {_LEVELS})",
             "level_count": "CAST(NULL AS BIGINT)",
+            "number": "CAST(NULL AS BIGINT)",
+            "since_us": "CAST(NULL AS BIGINT)",
+            "has_gap": "CAST(NULL AS BOOLEAN)",
             "sequence": "0L",
             "level": "0L",
             "part": "0L",
@@ -175,41 +217,58 @@ def _feed(
             *PLACE,
             f"{kind} AS kind",
             "unix_micros(local_ts) AS local_us",
+            "recorder",
             *(f"{expression} AS {name}" for name, expression in taken.items()),
             "unix_micros(emit_from) AS emit_from_us",
             "unix_micros(until) AS until_us",
         )
 
     near = F.col("exchange").isin(*{place.exchange for place in ranges})
-    known_us = [place.known_us for place in ranges]
-    if None not in known_us:
-        first = to_instant(min(filter(None, known_us)))
+    since_us = [place.since_us for place in ranges]
+    if None not in since_us:
+        first = to_instant(min(filter(None, since_us)))
         near = near & (F.col("local_ts") > first) & (F.col("date") >= first.date())
     until_us = [place.until_us for place in ranges]
     if None not in until_us:
         near = near & (F.col("local_ts") <= to_instant(max(filter(None, until_us))))
-    limits = F.broadcast(limits)
-    in_range = "(known_ts IS NULL OR local_ts > known_ts) AND (until IS NULL OR local_ts <= until)"
+    limits = F.broadcast(RebuildRange.to_frame(spark, ranges))
+    begun = spark.createDataFrame(pa.Table.from_pylist([book._asdict() for book in known], _KNOWN), _KNOWN_DDL)
+    begun = F.broadcast(begun.selectExpr(*PLACE, "recorder", "timestamp_micros(at_us) AS known_ts"))
+
+    def in_range(rows: DataFrame) -> DataFrame:
+        """Those that the books to begin with lack, of their recorder."""
+        same = [F.col(f"own.{name}") == F.col(f"begun.{name}") for name in (*PLACE, "recorder")]
+        rows = rows.withColumn("recorder", F.expr(RECORDER)).alias("own").join(begun.alias("begun"), same, "left")
+        rows = rows.select("own.*", "begun.known_ts")
+        return rows.where("(since IS NULL OR local_ts > greatest(since, known_ts)) AND (until IS NULL OR local_ts <= until)")
+
     own = fed(
-        each_book_once(changes.where(near).join(limits, [*PLACE]).where(in_range)),
+        each_book_once(in_range(changes.where(near).join(limits, [*PLACE]))),
         CHANGE,
         event_us="unix_micros(event_ts)",
         is_snapshot="is_snapshot",
         bids="bids",
         asks="asks",
         level_count="level_count",
+        number="CASE WHEN origin = 'realtime' THEN sequence END",
         sequence="sequence",
         level="coalesce(level, 0L)",
         part="coalesce(part, 0L)",
     )
-    begun = {to_instant(known).date() for known in known_us if known is not None}
-    known = fed(
-        books.where(F.col("date").isin(*begun) if begun else F.lit(False)).join(limits, [*PLACE]).where("local_ts = known_ts"),
+    days = {to_instant(book.at_us).date() for book in known}
+    same = [F.col(f"book.{name}").eqNullSafe(F.col(f"begun.{name}")) for name in (*PLACE, "recorder")]
+    whole = books.where(F.col("date").isin(*days) if days else F.lit(False)).alias("book").join(begun.alias("begun"), same)
+    whole = whole.where("book.local_ts = begun.known_ts").select("book.*").withColumnRenamed("since", "snapshot_ts")
+    first_books = fed(
+        whole.join(limits, [*PLACE]),
         KNOWN,
         is_snapshot="bids IS NOT NULL",
         bids="bids",
         asks="asks",
+        number="sequence",
+        since_us="unix_micros(snapshot_ts)",
+        has_gap="has_gap",
     )
-    disconnects = control.where("kind = 'disconnect'").where(near).drop("symbol").join(limits, "exchange").where(in_range)
+    disconnects = in_range(control.where("kind = 'disconnect'").where(near).drop("symbol").join(limits, "exchange"))
     lost = fed(disconnects.where("symbols IS NULL OR array_contains(symbols, symbol)"), DISCONNECT)
-    return own.unionByName(known).unionByName(lost)
+    return own.unionByName(first_books).unionByName(lost)

@@ -5,13 +5,14 @@ for: the top of the book whenever it changes, the best levels at the end of each
 book at the end of each hour, for the next pass to go on from. It also says which seconds it went over, whatever changed in them: a top
 that is there no more was in one of these.
 
-Changes received at the same microsecond are applied together. A lost connection forgets the book: there is none until the next
-snapshot. Crossed levels are removed as everywhere in this package: those of the side that the last change did not set.
+Changes received at the same microsecond are applied together. A lost connection forgets its recorder's book: that has none until its
+next snapshot. Crossed levels are removed as everywhere in this package: those of the side that the last change did not set. Where
+several recorded a market each has a book, and what is given is of the one that is followed (`recorders`).
 
 Prices and amounts are counted in units of their last digit while books are rebuilt: whole numbers are as exact as decimals, and taken
 from columns, compared and put back in a fraction of the time.
 
-Invariant: pure, batches in, batches out, holding one symbol's book at a time; the same rows give the same books, however cut.
+Invariant: pure, batches in, batches out, holding one symbol's books at a time; the same rows give the same books, however cut.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ...computed.order_book import OrderBook
 from ...messages import BookChange, BookLevel
+from .recorders import Recorder, choose, forget_silent
 from .windows import HOUR_US, SECOND_US
 
 __all__ = ["BOOKS", "CHANGE", "DISCONNECT", "KNOWN", "REBUILT", "REBUILT_DDL", "SECONDS", "TOP", "Sampling", "rebuild"]
@@ -32,6 +33,8 @@ __all__ = ["BOOKS", "CHANGE", "DISCONNECT", "KNOWN", "REBUILT", "REBUILT_DDL", "
 KNOWN, CHANGE, DISCONNECT = 0, 1, 2
 """Kinds of rows that come in: a book to begin with, a change, a lost connection."""
 
+_ROW = ("kind", "local_us", "event_us", "level_count", "recorder", "number", "since_us", "has_gap")
+"""The columns of `_Row`, but for the change itself."""
 TOP, BOOKS, SECONDS = "top_of_book", "books", "seconds"
 _FLUSH_ROWS = 4_096
 
@@ -54,12 +57,17 @@ REBUILT = pa.schema(
         "asks": _LEVELS,
         "crossed_levels": pa.int64(),
         "order_flow": _DECIMAL,
+        "recorder": pa.string(),
+        "since": _INSTANT,
+        "sequence": pa.int64(),
+        "has_gap": pa.bool_(),
     }
 )
 _LEVELS_DDL = "ARRAY<STRUCT<price: DECIMAL(38, 18), amount: DECIMAL(38, 18)>>"
 REBUILT_DDL = (
     "product STRING, exchange STRING, symbol STRING, start TIMESTAMP, local_ts TIMESTAMP, event_ts TIMESTAMP, "
-    f"bids {_LEVELS_DDL}, asks {_LEVELS_DDL}, crossed_levels BIGINT, order_flow DECIMAL(38, 18)"
+    f"bids {_LEVELS_DDL}, asks {_LEVELS_DDL}, crossed_levels BIGINT, order_flow DECIMAL(38, 18), "
+    "recorder STRING, since TIMESTAMP, sequence BIGINT, has_gap BOOLEAN"
 )
 
 
@@ -77,8 +85,24 @@ Top = tuple[BookLevel | None, BookLevel | None]
 """The best bid and ask."""
 
 
+class _Row(NamedTuple):
+    """What `rebuild` takes, of one symbol."""
+
+    kind: int
+    at_us: int
+    event_us: int | None
+    level_count: int | None
+    recorder: str | None
+    sequence: int | None
+    """Where numbers of the recorder's changes are dense."""
+    since_us: int | None
+    has_gap: bool | None
+    """Of a known book: when its snapshot came, and whether a change was missing since then."""
+    change: BookChange
+
+
 class _Rebuilding:
-    """The book of one symbol."""
+    """The books of one symbol."""
 
     def __init__(
         self,
@@ -94,53 +118,62 @@ class _Rebuilding:
         self._until_us = until_us
         self._samplings = samplings
         self._out = out
-        self._book: OrderBook | None = None
-        self._crossed = 0
-        # The instant whose changes are being applied, and the exchange's time of the last of them.
+        self._recorders: dict[str | None, Recorder] = {}
+        # The one that is followed.
+        self._followed: Recorder | None = None
+        # The instant whose changes are being applied.
         self._now_us: int | None = None
-        self._event_us: int | None = None
         self._top: Top = (None, None)
         self._second_us: int | None = None
-        # Of a snapshot that came a level at a time, how many levels are still to come.
-        self._snapshot_left = 0
 
-    def take(self, kind: int, at_us: int, event_us: int | None, row: BookChange, level_count: int | None) -> None:
+    def take(self, row: _Row) -> None:
         """One row, not before those that came before it."""
-        if kind == KNOWN:
-            self._forget()
-            if row.is_snapshot:
-                self._open().update(row)
-            self._top, self._crossed = self._look(), 0
+        if row.kind == KNOWN:
+            self._take_known(row)
             return
-        if at_us != self._now_us:
-            self._settle(at_us)
-            self._now_us = at_us
-            self._snapshot_left = 0
-        self._event_us = event_us
-        if kind == DISCONNECT:
-            self._forget()
+        if row.at_us != self._now_us:
+            self._settle(row.at_us)
+            self._now_us = row.at_us
+        recorder = self._recorder(row.recorder)
+        if row.at_us != recorder.heard_us:
+            recorder.heard_us = row.at_us
+            recorder.snapshot_left = 0
+        recorder.event_us = row.event_us
+        if row.kind == DISCONNECT:
+            recorder.book = None
             return
-        if row.is_snapshot and level_count:
-            if self._snapshot_left:
-                row.is_snapshot = False
-                self._snapshot_left -= 1
+        change = row.change
+        if change.is_snapshot and row.level_count:
+            if recorder.snapshot_left:
+                change.is_snapshot = False
+                recorder.snapshot_left -= 1
             else:
-                self._snapshot_left = level_count - 1
-        if row.is_snapshot:
-            self._open().update(row)
-        elif self._book is not None:
-            self._book.update(row)
+                recorder.snapshot_left = row.level_count - 1
+        recorder.count(row.sequence)
+        if change.is_snapshot:
+            recorder.since_us, recorder.has_gap = row.at_us, False
+            recorder.open().update(change)
+        elif recorder.book is not None:
+            recorder.book.update(change)
 
-    def _forget(self) -> None:
-        self._book = None
+    def _take_known(self, row: _Row) -> None:
+        recorder = self._recorders[row.recorder] = Recorder(row.recorder)
+        recorder.heard_us, recorder.sequence, recorder.has_gap = row.at_us, row.sequence, bool(row.has_gap)
+        recorder.since_us = row.at_us if row.since_us is None else row.since_us
+        if row.change.is_snapshot:
+            recorder.open().update(row.change)
+        recorder.crossed = 0
+        self._followed = choose(self._recorders, row.at_us)
+        self._top = _look(self._followed)
 
-    def _open(self) -> OrderBook:
-        if self._book is None:
-            self._book = OrderBook(on_removed=self._count_crossed)
-        return self._book
-
-    def _count_crossed(self, *_: object) -> None:
-        self._crossed += 1
+    def _recorder(self, name: str | None) -> Recorder:
+        found = self._recorders.get(name)
+        if found is None:
+            # A book of an earlier release is that of the first who is heard.
+            found = self._recorders.pop(None, None) or Recorder(name)
+            found.name = name
+            self._recorders[name] = found
+        return found
 
     def end(self) -> None:
         """No more rows of this symbol."""
@@ -151,41 +184,68 @@ class _Rebuilding:
         now_us = self._now_us
         if now_us is None:
             return
-        top = self._look()
+        recorders = self._recorders
+        if len(recorders) > 1:
+            forget_silent(recorders, now_us)
+        followed = choose(recorders, now_us)
+        top = _look(followed)
         if top != self._top:
             if now_us >= self._emit_from_us:
                 bid, ask = top
-                flow = _order_flow(self._top, top)
-                self._emit(TOP, now_us, [bid] if bid else [], [ask] if ask else [], flow)
+                # Between books of two recorders nothing has flowed.
+                flow = _order_flow(self._top, top) if followed is self._followed else None
+                self._emit(TOP, now_us, followed, [bid] if bid else [], [ask] if ask else [], flow)
             self._top = top
+        self._followed = followed
         second_us = now_us - now_us % SECOND_US
         if now_us >= self._emit_from_us and second_us != self._second_us:
             self._second_us = second_us
-            self._emit(SECONDS, second_us, None, None, None)
-        # Of this instant only: what came before is told by another row, or was told by another pass.
-        self._crossed = 0
+            self._emit(SECONDS, second_us, followed, None, None, None)
+        for recorder in recorders.values():
+            # Of this instant only: what came before is told by another row, or was told by another pass.
+            recorder.crossed = 0
         for sampling in self._samplings:
             start_us = now_us - now_us % sampling.interval_us
             end_us = start_us + sampling.interval_us
             is_over = next_us is None or next_us >= end_us
-            if is_over and end_us > self._emit_from_us and (self._book is not None or sampling.product == BOOKS):
-                self._emit(sampling.product, start_us, *self._levels(sampling.depth), None)
-
-    def _look(self) -> Top:
-        book = self._book
-        return (None, None) if book is None else (book.best_bid, book.best_ask)
-
-    def _levels(self, depth: int | None) -> tuple[list[BookLevel] | None, list[BookLevel] | None]:
-        book = self._book
-        if book is None:
-            return None, None
-        return ([*book.bids()], [*book.asks()]) if depth is None else (book.top_bids(depth), book.top_asks(depth))
+            if not is_over or end_us <= self._emit_from_us:
+                continue
+            if sampling.product == BOOKS:
+                for recorder in recorders.values():
+                    if recorder.heard_us >= start_us:
+                        self._emit(BOOKS, start_us, recorder, *_levels(recorder, None), None)
+            elif followed is not None and followed.book is not None:
+                self._emit(sampling.product, start_us, followed, *_levels(followed, sampling.depth), None)
 
     def _emit(
-        self, product: str, start_us: int, bids: list[BookLevel] | None, asks: list[BookLevel] | None, flow: int | None
+        self,
+        product: str,
+        start_us: int,
+        recorder: Recorder | None,
+        bids: list[BookLevel] | None,
+        asks: list[BookLevel] | None,
+        flow: int | None,
     ) -> None:
-        crossed = self._crossed if product == TOP else None
-        self._out.append((product, *self._place, start_us, self._now_us, self._event_us, bids, asks, crossed, flow))
+        local_us, event_us, crossed = self._now_us, None if recorder is None else recorder.event_us, None
+        of_recorder: tuple[Any, ...] = (None, None, None, None)
+        if product == TOP:
+            crossed = recorder.crossed if recorder is not None else 0
+        elif product == BOOKS and recorder is not None:
+            local_us = recorder.heard_us
+            of_recorder = (recorder.name, recorder.since_us if recorder.book else None, recorder.sequence, recorder.has_gap)
+        self._out.append((product, *self._place, start_us, local_us, event_us, bids, asks, crossed, flow, *of_recorder))
+
+
+def _look(recorder: Recorder | None) -> Top:
+    book = None if recorder is None else recorder.book
+    return (None, None) if book is None else (book.best_bid, book.best_ask)
+
+
+def _levels(recorder: Recorder, depth: int | None) -> tuple[list[BookLevel] | None, list[BookLevel] | None]:
+    book = recorder.book
+    if book is None:
+        return None, None
+    return ([*book.bids()], [*book.asks()]) if depth is None else (book.top_bids(depth), book.top_asks(depth))
 
 
 def _order_flow(before: Top, after: Top) -> int | None:
@@ -206,18 +266,19 @@ def _order_flow(before: Top, after: Top) -> int | None:
 
 
 def rebuild(samplings: Sequence[Sampling], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Sorted rows (exchange, symbol, kind, local_us, event_us, is_snapshot, bids, asks, level_count, emit_from_us, until_us) to
-    `REBUILT`. What is asked for begins at emit_from_us; at until_us, where it is given, a snapshot replaces the book, and intervals that
-    go on past it are not given."""
+    """Sorted rows to `REBUILT`.
+
+    They have exchange, symbol, is_snapshot, bids, asks, emit_from_us, until_us, and what `_ROW` names. What is asked for begins at
+    emit_from_us; at until_us, where it is given, a snapshot replaces the book, and intervals that go on past it are not given.
+    """
     samplings = [*samplings, Sampling(BOOKS, None, HOUR_US)]
     out: list[Any] = []
     current: _Rebuilding | None = None
     place: tuple[str, str] | None = None
     for batch in batches:
         bids, asks = _sides(batch["bids"]), _sides(batch["asks"])
-        kinds, instants, event_instants, are_snapshots, level_counts = (
-            batch[name].to_pylist() for name in ("kind", "local_us", "event_us", "is_snapshot", "level_count")
-        )
+        are_snapshots = batch["is_snapshot"].to_pylist()
+        others = [*zip(*(batch[name].to_pylist() for name in _ROW), strict=True)]
         for first, end in pairwise(_starts_of_places(batch)):
             exchange, symbol, emit_from_us, until_us = (
                 batch[name][first].as_py() for name in ("exchange", "symbol", "emit_from_us", "until_us")
@@ -230,7 +291,7 @@ def rebuild(samplings: Sequence[Sampling], batches: Iterable[pa.RecordBatch]) ->
             assert current is not None
             for row in range(first, end):
                 change = BookChange(symbol, exchange, bool(are_snapshots[row]), bids[row], asks[row], None, "")
-                current.take(kinds[row], instants[row], event_instants[row], change, level_counts[row])
+                current.take(_Row._make((*others[row], change)))
                 if len(out) >= _FLUSH_ROWS:
                     yield _to_batch(out)
                     out.clear()

@@ -120,11 +120,13 @@ class GoldWriter(BatchWriter):
                 stale=old_states,
             )
         whole = rows.frame.where(f"product = '{BOOKS}'").selectExpr(
-            "to_date(start) AS date", *PLACE, "start", "local_ts", "bids", "asks"
+            "to_date(start) AS date", *(name for name in BOOKS_TABLE.columns if name != "date")
         )
         seconds = rows.frame.where(f"product = '{SECONDS}'").select(*WINDOWS.names).toArrow()
         # Last: a batch that is cut off begins again with the books that it began with, and Spark would compute `rows` anew after it.
-        self._merge(settle(whole, has_levels=True), BOOKS_TABLE, BOOKS, (*PLACE, "start"), since_us - since_us % HOUR_US)
+        self._merge(
+            settle(whole, has_levels=True), BOOKS_TABLE, BOOKS, (*PLACE, "recorder", "start"), since_us - since_us % HOUR_US
+        )
         rows.free()
         return seconds
 
@@ -210,12 +212,13 @@ class GoldWriter(BatchWriter):
         gone = "WHEN MATCHED AND new._is_gone THEN DELETE " if "_is_gone" in source.frame.columns else ""
         view = f"gold_{uuid.uuid4().hex}"
         source.frame.createOrReplaceTempView(view)
-        spark.sql(
-            f"MERGE INTO delta.`{self.lake.path(table)}` AS old USING {view} AS new "  # noqa: S608 - names of our own
-            f"ON {' AND '.join([*pruned, *(f'old.{key} <=> new.{key}' for key in ('date', *keys))])} {gone}"
-            f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = new.{name}' for name in columns)} "
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})"
-        )
+        with self.appender.spark_commit(table):
+            spark.sql(
+                f"MERGE INTO delta.`{self.lake.path(table)}` AS old USING {view} AS new "  # noqa: S608 - names of our own
+                f"ON {' AND '.join([*pruned, *(f'old.{key} <=> new.{key}' for key in ('date', *keys))])} {gone}"
+                f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = new.{name}' for name in columns)} "
+                f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})"
+            )
         spark.catalog.dropTempView(view)
 
 

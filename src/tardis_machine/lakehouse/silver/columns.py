@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ..decoding import REASON, check_instants, decode_each, decode_fields, enum_names, name_enum
 from ..tables import Table
+from .venue_identity import VENUE_COLUMNS
 
 __all__ = [
     "PART",
@@ -177,7 +178,9 @@ class SilverTable:
         front = {"date": "DATE", "exchange": "STRING", "symbol": "STRING", "local_ts": "TIMESTAMP"}
         back = {"origin": "STRING", "session": "STRING", "sequence": "BIGINT", "event_id": "BINARY"}
         own = {name: column.ddl for name, column in self.columns.items()}
-        return Table(f"silver.{self.name}", {**front, **own, **back}, skip_by=("local_ts",))
+        # What is compared by what its venue says of it is looked for by the venue's time.
+        skip_by = ("local_ts", "event_ts") if self.name in VENUE_COLUMNS else ("local_ts",)
+        return Table(f"silver.{self.name}", {**front, **own, **back}, skip_by=skip_by)
 
     @property
     def ddl(self) -> str:

@@ -2,8 +2,12 @@
 
 Equal event ids have equal exchange, payload case and local time, as all go into the id. So it is enough to look for a batch's events
 among those of the same date and exchange, in files whose times overlap; a table that has years of data costs no more than one
-that has a day. Comparing ids is a twentieth of the work: each task that shares a date and exchange with others compares all of them, and
+that has a day. Comparing ids is a twentieth of the work: each task that shares an exchange with others compares all of them, and
 so needs to hear nothing from the others.
+
+What several recorders heard has several event ids. Executions are besides compared by what their venue says of them
+(`venue_identity`), with those of the table that have the same venue's times, and with each other: of a symbol that several sessions of
+a batch have, one task takes all executions.
 
 Invariant: of a batch every new event comes out of exactly one task.
 """
@@ -20,50 +24,79 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..commits import TableFile
+from ..commits import MAX_SKEW_US, TableFile
 from ..sources.records import SCHEMA
 from ..storage import DirectStorage
 from ..streams import split_refused
 from ..tables import QUARANTINE, Table
 from . import SILVER_TABLES
 from .repeats import ORDER, Mask, find_new
+from .venue_identity import VENUE_COLUMNS, find_unpaired
 
 __all__ = ["SilverTask", "decode_events", "run_task"]
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 _INSTANT = pa.timestamp("us", "UTC")
+DAY_US = 86_400_000_000
 _ROWS_IN_BATCH = 20_000
 _INDEX = ["event_id", "payload_case", "local_ts"]
 _READ = ["symbol", "payload_case", "local_ts", "origin", "event_id", "session", "sequence", "value"]
 
 
 class SilverTask(msgspec.Struct, frozen=True):
-    """What one task takes of the files that have the batch's events of one date and exchange."""
+    """What one task takes of the files that have the batch's events of one exchange, of a date or of some that follow one another."""
 
     storage: DirectStorage
-    date: str | None
     exchange: str | None
-    paths: tuple[str, ...]
+    paths: tuple[tuple[str | None, str], ...]
+    """Each with the date of its rows."""
     part: int
     """Of the rows, in the files' order, the `part`th of `parts` equal parts."""
     parts: int
     known: dict[str, tuple[TableFile, ...]]
-    """The files of each silver table for the same date and exchange."""
+    """The files of each silver table for the same dates and exchange; of executions also for the dates before and after."""
 
 
 def run_task(task: SilverTask) -> Iterator[tuple[Table, pa.RecordBatch]]:
     """The new events of a task, as rows of their tables."""
-    files = [_open(task.storage, path) for path in task.paths]
-    is_taken = _find_taken(files, task)
+    files = [_open(task.storage, path) for _, path in task.paths]
+    is_taken, is_compared = _find_taken(files, task)
+    held: dict[str, list[pa.RecordBatch]] = {}
+    for table, rows in _read_taken(files, is_taken, task):
+        name = table.name.partition(".")[2]
+        if name in is_compared:
+            held.setdefault(name, []).append(rows)
+        else:
+            yield table, rows
+    for name, batches in held.items():
+        yield from _without_known_executions(name, pa.Table.from_batches(batches), task)
+
+
+def _read_taken(files: Sequence[pq.ParquetFile], is_taken: Mask, task: SilverTask) -> Iterator[tuple[Table, pa.RecordBatch]]:
     first = 0
-    for file in files:
+    for (day, _), file in zip(task.paths, files, strict=True):
         for group in range(file.num_row_groups):
             last = first + file.metadata.row_group(group).num_rows
             if is_taken[first:last].any():
-                yield from _read_group(file, group, is_taken[first:last], task)
+                yield from _read_group(file, group, is_taken[first:last], day, task.exchange)
             first = last
         file.close()
+
+
+def _without_known_executions(name: str, rows: pa.Table, task: SilverTask) -> Iterator[tuple[Table, pa.RecordBatch]]:
+    (table,) = (silver.table for silver in SILVER_TABLES if silver.name == name)
+    columns, bounds = [*VENUE_COLUMNS[name], "session"], pc.min_max(rows.column("event_ts").cast(pa.int64()))
+    span, found = (bounds["min"].as_py(), bounds["max"].as_py()), []
+    if span[0] is not None:
+        for known in task.known[name]:
+            if known.first_event_us <= span[1] and span[0] <= known.last_event_us:
+                with _open(task.storage, known.path) as file:
+                    found.append(_zoned(file.read_row_groups(_overlapping(file, "event_ts", [span]), columns, use_threads=False)))
+    empty = rows.slice(0, 0).select(columns)
+    unpaired = find_unpaired(rows, pa.concat_tables([empty, *(part.select(columns).cast(empty.schema) for part in found)]), name)
+    for batch in rows.filter(pa.array(unpaired)).to_batches():
+        yield table, batch
 
 
 def _open(storage: DirectStorage, path: str) -> pq.ParquetFile:
@@ -71,20 +104,58 @@ def _open(storage: DirectStorage, path: str) -> pq.ParquetFile:
     return pq.ParquetFile(path, coerce_int96_timestamp_unit="us", filesystem=storage.filesystem)
 
 
-def _find_taken(files: Sequence[pq.ParquetFile], task: SilverTask) -> Mask:
-    """Which rows are new, and for this task to read."""
+def _find_taken(files: Sequence[pq.ParquetFile], task: SilverTask) -> tuple[Mask, set[str]]:
+    """Which rows are new, and for this task to read; and the tables of which they are to be compared by what their venue says."""
     index = _read_all(files, _INDEX)
     is_taken = np.zeros(len(index), np.bool_)
-    own = slice(len(index) * task.part // task.parts, len(index) * (task.part + 1) // task.parts)
+    owners = np.zeros(len(index), np.int64)
+    for part in range(1, task.parts):
+        owners[len(index) * part // task.parts :] = part
+    is_compared: set[str] = set()
     for silver in SILVER_TABLES:
         rows = np.flatnonzero(pc.is_in(index.column("payload_case"), pa.array(silver.cases)).to_numpy())
         if not len(rows):
             continue
         events = index if len(rows) == len(index) else index.take(pa.array(rows))
-        ids, known = events.column("event_id"), _read_known(task.storage, task.known[silver.name], events.column("local_ts"))
-        is_taken[rows] = find_new(ids, known, lambda rows=rows: _read_all(files, [*ORDER]).take(pa.array(rows)))  # type: ignore[misc]
-    is_taken[: own.start] = is_taken[own.stop :] = False
-    return is_taken
+        spans = _spans(events.column("local_ts"))
+        known = task.known[silver.name]
+        ids = events.column("event_id")
+        known_ids = _read_known(task.storage, known, spans)
+        is_taken[rows] = find_new(ids, known_ids, lambda rows=rows: _read_all(files, [*ORDER]).take(pa.array(rows)))  # type: ignore[misc]
+        if silver.name in VENUE_COLUMNS:
+            symbols = _of_several_sessions(_read_all(files, ["symbol", "session"]).take(pa.array(rows)))
+            if symbols or any(_is_near(file, spans) for file in known):
+                is_compared.add(silver.name)
+            if symbols and task.parts > 1:
+                places = pc.index_in(_read_all(files, ["symbol"]).column("symbol").take(pa.array(rows)), pa.array(symbols))
+                is_shared = places.is_valid().to_numpy()
+                owners[rows[is_shared]] = places.drop_null().to_numpy() % task.parts
+    is_taken[owners != task.part] = False
+    return is_taken, is_compared
+
+
+def _of_several_sessions(rows: pa.Table) -> list[str | None]:
+    """Symbols that more than one session has, sorted."""
+    counts = rows.group_by(["symbol", "session"]).aggregate([]).group_by("symbol").aggregate([([], "count_all")])
+    return sorted(counts.filter(pc.greater(counts.column("count_all"), 1)).column("symbol").drop_null().to_pylist())
+
+
+Span = tuple[int, int]
+
+
+def _spans(instants: pa.ChunkedArray) -> list[Span]:
+    """The first and the last instant of each date."""
+    us = instants.cast(pa.int64()).to_numpy()
+    days = us // DAY_US
+    return [(int(us[days == day].min()), int(us[days == day].max())) for day in np.unique(days)]
+
+
+def _is_near(file: TableFile, spans: Sequence[Span]) -> bool:
+    """Whether a file may have executions that were received in these spans, as far as clocks are apart at most."""
+    return any(
+        file.first_event_us <= last_us + MAX_SKEW_US and first_us - MAX_SKEW_US <= file.last_event_us
+        for first_us, last_us in spans
+    )
 
 
 def _read_all(files: Sequence[pq.ParquetFile], columns: list[str]) -> pa.Table:
@@ -99,48 +170,54 @@ def _zoned(rows: Rows) -> Rows:
     return rows
 
 
-def _read_known(storage: DirectStorage, files: Sequence[TableFile], times: pa.ChunkedArray) -> pa.ChunkedArray:
+def _read_known(storage: DirectStorage, files: Sequence[TableFile], spans: Sequence[Span]) -> pa.ChunkedArray:
     """The ids in files, as far as their times overlap."""
-    bounds = pc.min_max(times.cast(pa.int64()))
-    first_us, last_us = bounds["min"].as_py(), bounds["max"].as_py()
     found: list[pa.Array] = []
-    for path in (file.path for file in files if file.first_us <= last_us and first_us <= file.last_us):
-        with _open(storage, path) as file:
-            groups = [group for group in range(file.num_row_groups) if _overlaps(file, group, first_us, last_us)]
-            found += file.read_row_groups(groups, ["event_id"], use_threads=False).column("event_id").chunks
+    for known in files:
+        if any(known.first_us <= last_us and first_us <= known.last_us for first_us, last_us in spans):
+            with _open(storage, known.path) as file:
+                groups = _overlapping(file, "local_ts", spans)
+                found += file.read_row_groups(groups, ["event_id"], use_threads=False).column("event_id").chunks
     return pa.chunked_array(found, pa.binary())
 
 
-def _overlaps(file: pq.ParquetFile, group: int, first_us: int, last_us: int) -> bool:
+def _overlapping(file: pq.ParquetFile, column: str, spans: Sequence[Span]) -> list[int]:
+    """The row groups that may have rows with an instant in one of the spans."""
+    return [group for group in range(file.num_row_groups) if _overlaps(file, group, column, spans)]
+
+
+def _overlaps(file: pq.ParquetFile, group: int, column: str, spans: Sequence[Span]) -> bool:
     metadata = file.metadata.row_group(group)
-    place = next((n for n in range(metadata.num_columns) if metadata.column(n).path_in_schema == "local_ts"), None)
+    place = next((n for n in range(metadata.num_columns) if metadata.column(n).path_in_schema == column), None)
     times = None if place is None else metadata.column(place).statistics
     if times is None or not times.has_min_max:
         return True
     lowest, highest = (pa.scalar(bound, _INSTANT).cast(pa.int64()).as_py() for bound in (times.min, times.max))
-    return bool(lowest <= last_us and first_us <= highest)
+    return any(lowest <= last_us and first_us <= highest for first_us, last_us in spans)
 
 
-def _read_group(file: pq.ParquetFile, group: int, is_taken: Mask, task: SilverTask) -> Iterator[tuple[Table, pa.RecordBatch]]:
+def _read_group(
+    file: pq.ParquetFile, group: int, is_taken: Mask, day: str | None, exchange: str | None
+) -> Iterator[tuple[Table, pa.RecordBatch]]:
     first = 0
     for batch in file.iter_batches(_ROWS_IN_BATCH, [group], _READ, use_threads=False):
         taken = pa.array(is_taken[first : first + len(batch)])
-        rows = [*decode_events(_completed(batch.filter(taken), task))]
+        rows = [*decode_events(_completed(batch.filter(taken), day, exchange))]
         if any(table is QUARANTINE for table, _ in rows):
             # What only the quarantine keeps is read only then.
             whole = file.read_row_group(group, use_threads=False).slice(first, len(batch)).filter(taken).combine_chunks()
-            rows = [*decode_events(_completed(whole.to_batches()[0], task))]
+            rows = [*decode_events(_completed(whole.to_batches()[0], day, exchange))]
         yield from rows
         first += len(batch)
 
 
-def _completed(events: pa.RecordBatch, task: SilverTask) -> pa.RecordBatch:
+def _completed(events: pa.RecordBatch, day: str | None, exchange: str | None) -> pa.RecordBatch:
     """With the columns that stand in the table's log, and nulls for those that were not read."""
     columns = dict(zip(events.schema.names, _zoned(events).columns, strict=True))
-    day = None if task.date is None else date.fromisoformat(task.date)
+    when = None if day is None else date.fromisoformat(day)
     columns |= {
-        "date": pa.repeat(pa.scalar(day, pa.date32()), len(events)),
-        "exchange": pa.repeat(pa.scalar(task.exchange, pa.string()), len(events)),
+        "date": pa.repeat(pa.scalar(when, pa.date32()), len(events)),
+        "exchange": pa.repeat(pa.scalar(exchange, pa.string()), len(events)),
     }
     missing = {name: pa.nulls(len(events), SCHEMA.field(name).type) for name in SCHEMA.names if name not in columns}
     return pa.RecordBatch.from_pydict({"bus": pa.nulls(len(events), pa.string()), **missing, **columns})

@@ -1,14 +1,18 @@
 """bronze.events to the silver tables: typed, and each event once, however many sessions, buses and reruns brought it.
 
+Executions that several recorders heard, or a recorder and a later backfill, are besides kept once (`venue_identity`). What else several
+recorders heard, such as changes of books, is kept of each: it can't be told apart, and gold chooses.
+
 Where workers reach the files of bronze, Spark only tells which files a batch has, and workers do the rest (`task`). Elsewhere Spark
 reads, compares and writes rows; whole rows are compared only where ids alone have shown that a part of them is repeated.
 
-Invariant: an event is in its table once.
+Invariant: an event is in its table once, and so is an execution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -16,14 +20,15 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ..appending import Appender
-from ..commits import Commits
+from ..commits import MAX_SKEW_US, Commits
 from ..lake import Lake
-from ..streams import BatchWriter, read_table_stream
+from ..streams import BatchWriter, read_table_stream, with_decoded
 from ..tables import EVENTS, Table
 from ..tasks import cores, each_item, tasks
 from . import SILVER_TABLES, SilverTable
 from .repeats import ORDER
 from .task import SilverTask, decode_events, run_task
+from .venue_identity import VENUE_COLUMNS, find_unpaired
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -79,6 +84,7 @@ class SilverWriter(BatchWriter):
                 F.max("local_ts").alias("last"),
                 F.count(F.lit(1)).alias("rows"),
                 F.count_distinct("event_id").alias("events"),
+                F.count_distinct("session").alias("sessions"),
             )
             .collect()
         )
@@ -87,6 +93,8 @@ class SilverWriter(BatchWriter):
             if own:
                 events = batch.where(F.col("payload_case").isin(*silver.cases))
                 fresh = self._without_repeats(events, silver, own)
+                if fresh is not None and silver.name in VENUE_COLUMNS:
+                    fresh = self._without_known_executions(fresh, silver, own)
                 if fresh is not None:
                     self.append_batch(fresh, to_silver, [silver.table], batch_id)
 
@@ -103,6 +111,32 @@ class SilverWriter(BatchWriter):
             return None
         return once.join(known, "event_id", "left_anti") if repeated else once
 
+    def _without_known_executions(self, events: DataFrame, silver: SilverTable, spans: list[Row]) -> DataFrame:
+        """The events that are no execution that another session brought."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        columns, reach = VENUE_COLUMNS[silver.name], timedelta(microseconds=MAX_SKEW_US)
+        days = {span["date"] + timedelta(days=step) for span in spans for step in (-1, 0, 1)}
+        times = min(span["first"] for span in spans) - reach, max(span["last"] for span in spans) + reach
+        known = self.lake.read(events.sparkSession, silver.table).where(
+            F.col("date").isin(*days)
+            & F.col("exchange").isin(*{span["exchange"] for span in spans})
+            & F.col("event_ts").between(*times)
+        )
+        if all(span["sessions"] < 2 for span in spans) and known.isEmpty():
+            return events
+        decoded = with_decoded(events, partial(decode_payloads, silver.name), silver.ddl)
+        rows = decoded.select("exchange", *columns, "session", "sequence", "local_ts", "event_id")
+        known = known.select("exchange", *columns, "session")
+        name = silver.name
+
+        def unpaired(rows: pa.Table, known: pa.Table) -> pa.Table:
+            return rows.filter(pa.array(find_unpaired(rows, known, name))).select(["event_id"])
+
+        place = ("exchange", "symbol")
+        new = rows.groupBy(*place).cogroup(known.groupBy(*place)).applyInArrow(unpaired, "event_id BINARY")
+        return events.join(new, "event_id", "left_semi")
+
     def _known_ids(self, events: DataFrame, silver: SilverTable, spans: list[Row]) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -117,21 +151,53 @@ class SilverWriter(BatchWriter):
 
 
 def _plan_tasks(found: list[Row], tables: list[Table], commits: Commits, most: int) -> list[SilverTask]:
-    """Tasks for the files that rows name: by date and exchange, and where files are large several of them for each."""
+    """Tasks for the files that rows name: by exchange and dates that follow one another, where files are large several for each."""
     storage = commits.storage
-    paths: dict[tuple[str | None, str | None], set[str]] = {}
+    paths: dict[str | None, dict[str | None, set[str]]] = {}
     for row in found:
-        place = (None if row["date"] is None else str(row["date"]), row["exchange"])
-        paths.setdefault(place, set()).add(storage.to_path(unquote(row[_FILE])))
-    places = [{"date": date, "exchange": exchange} for date, exchange in paths]
+        day = None if row["date"] is None else str(row["date"])
+        paths.setdefault(row["exchange"], {}).setdefault(day, set()).add(storage.to_path(unquote(row[_FILE])))
+    groups = [(exchange, days) for exchange, by_day in paths.items() for days in _runs(by_day)]
+    places = [{"date": day, "exchange": exchange} for exchange, days in groups for day in _with_neighbours(days)]
     known = {table.name.partition(".")[2]: commits.files(table, places) for table in tables}
     planned = []
-    for place, own in paths.items():
-        own_known = {name: tuple(files[place]) for name, files in known.items()}
-        size_bytes = sum(file.size or 0 for file in storage.filesystem.get_file_info([*own]))
+    for exchange, days in groups:
+        own = tuple((day, path) for day in days for path in sorted(paths[exchange][day]))
+        own_known = {
+            name: tuple(
+                file
+                # One execution may be received before midnight by one recorder, and after it by another.
+                for day in (_with_neighbours(days) if name in VENUE_COLUMNS else days)
+                for file in files[day, exchange]
+            )
+            for name, files in known.items()
+        }
+        size_bytes = sum(file.size or 0 for file in storage.filesystem.get_file_info([path for _, path in own]))
         parts = min(most, 1 + size_bytes // _TASK_BYTES)
-        planned += [SilverTask(storage, *place, tuple(sorted(own)), part, parts, own_known) for part in range(parts)]
+        planned += [SilverTask(storage, exchange, own, part, parts, own_known) for part in range(parts)]
     return planned
+
+
+def _runs(days: Iterable[str | None]) -> list[list[str | None]]:
+    """Dates that follow one another, together."""
+    runs: list[list[str | None]] = []
+    for day in sorted(days, key=lambda day: day or ""):
+        if runs and day is not None and _moved(runs[-1][-1], 1) == day:
+            runs[-1].append(day)
+        else:
+            runs.append([day])
+    return runs
+
+
+def _with_neighbours(days: Sequence[str | None]) -> list[str | None]:
+    """The dates, with the one before them and the one after them."""
+    return [*dict.fromkeys(_moved(day, step) for day in days for step in (-1, 0, 1))]
+
+
+def _moved(day: str | None, days: int) -> str | None:
+    if day is None:
+        return None
+    return (date.fromisoformat(day) + timedelta(days=days)).isoformat()
 
 
 def _first_copies(events: DataFrame) -> DataFrame:

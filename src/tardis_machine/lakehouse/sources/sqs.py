@@ -251,7 +251,7 @@ class SqsReceiver(AbstractContextManager["SqsReceiver"]):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self._folder.mkdir(parents=True, exist_ok=True)
+        Folder(str(self._folder)).create()
         self._files += 1
         name = f"part-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{os.getpid()}-{self._files:06d}.parquet"
         hidden = self._folder / f".{name}.new"

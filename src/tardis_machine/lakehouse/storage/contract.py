@@ -10,7 +10,7 @@ Invariant: this is file I/O alone. What a commit must not do twice is decided in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -67,7 +67,7 @@ class Storage(ABC):
 
     @abstractmethod
     def write_text(self, spark: SparkSession, path: str, text: str) -> None:
-        """Writes a small file, whole or not at all, in place of one that is there."""
+        """Writes a small file, whole or not at all, in place of one that is there; it is durable when this returns."""
 
     @abstractmethod
     def read_table(self, spark: SparkSession, path: str) -> StoredTable | None:
@@ -75,7 +75,7 @@ class Storage(ABC):
 
     @abstractmethod
     def create_table(self, spark: SparkSession, path: str, table: Table) -> None:
-        """Makes an empty table; changes nothing where another job has just made one."""
+        """Makes an empty table, durably; changes nothing where another job has just made one."""
 
 
 class DirectStorage(Storage):
@@ -97,6 +97,10 @@ class DirectStorage(Storage):
     @abstractmethod
     def read_file(self, path: str) -> str:
         """The text of a file; OSError where there is none."""
+
+    @abstractmethod
+    def sync(self, paths: Iterable[str]) -> None:
+        """Returns when files outlast a power cut: what they hold, and their names in their folders; OSError where that failed."""
 
     @abstractmethod
     def open_log(self, path: str, version: int | None = None) -> DeltaTable:

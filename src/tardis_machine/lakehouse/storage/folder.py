@@ -1,12 +1,15 @@
 """A folder: of this machine, or one that all machines of a cluster have mounted in the same place.
 
-Invariant: Spark is never asked. A small file is written beside its place and renamed, so nobody reads half of it.
+Invariant: Spark is never asked. A small file is written beside its place and renamed, so nobody reads half of it. What this module
+has written is on disk when a call returns; what others wrote is, when `sync` does.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -47,7 +50,7 @@ class Folder(DirectStorage):
 
     def create(self) -> None:
         """Makes the folder and those above it."""
-        Path(self.root).mkdir(parents=True, exist_ok=True)
+        _make_folder(Path(self.root))
 
     def is_missing(self) -> bool:
         """Whether there is no such folder."""
@@ -72,10 +75,20 @@ class Folder(DirectStorage):
 
     def write_text(self, spark: SparkSession, path: str, text: str) -> None:
         """Makes the folders above it too."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(Path(path).parent)
         unfinished = Path(f"{path}.new")
         unfinished.write_text(text)
+        _sync(unfinished)
         unfinished.rename(path)
+        _sync(Path(path).parent)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Files first, then each folder up to the root, once."""
+        root, files = Path(self.root), [*map(Path, paths)]
+        for file in files:
+            _sync(file)
+        for folder in dict.fromkeys(folder for file in files for folder in file.parents if folder.is_relative_to(root)):
+            _sync(folder)
 
     def open_log(self, path: str, version: int | None = None) -> DeltaTable:
         """Read by delta-rs, in a hundredth of the time that Spark takes to ask itself."""
@@ -109,3 +122,21 @@ class Folder(DirectStorage):
             configuration=dict(table.properties),
             raise_if_key_not_exists=False,
         )
+        self.sync([f"{path}/_delta_log/{0:020}.json"])
+
+
+def _make_folder(folder: Path) -> None:
+    """A folder, with those above it that are missing; their names are on disk."""
+    missing = [above for above in (folder, *folder.parents) if not above.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in reversed(missing):
+        _sync(made.parent)
+
+
+def _sync(target: Path) -> None:
+    """Returns when a file, or the names in a folder, are on disk."""
+    fd = os.open(target, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

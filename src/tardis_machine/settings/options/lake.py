@@ -141,7 +141,10 @@ BACKFILL_OPTIONS = (
 OPTIMIZE_OPTIONS = (
     Option(
         name="retain",
-        help="Files that no table needs any more are removed when they are older; less than a week may break readers and streams",
+        help=(
+            "Files that no table needs any more are removed when they are older; less than a week may break readers and streams, "
+            "less than an hour is refused"
+        ),
         group="lake optimize",
         parse=duration(),
         default=7 * 86_400.0,
