@@ -16,8 +16,10 @@ import pytest_asyncio
 from tardis_machine import TardisMachine
 from tardis_machine.engine import Machine
 from tardis_machine.errors import SettingsError
+from tardis_machine.pipeline.limits import RequestLimits
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.server.app import _application
+from tardis_machine.settings.resolve import from_keywords
 from tests.integration.machine import DAY, Client, options, running_machine
 from tests.integration.raw_client import body_of, connected, http_get, http_post, status_of, ws_get
 from tests.integration.served import fill_bitmex
@@ -72,7 +74,7 @@ async def test_without_the_token_nothing_is_served(guarded: Client, given: str |
 
 
 async def test_no_route_is_forgotten() -> None:
-    app = _application(cast(Machine, None), TOKEN)
+    app = _application(cast(Machine, None), TOKEN, RequestLimits.from_settings(from_keywords({})))
     assert {resource.canonical for resource in app.router.resources()} == {*HTTP_ROUTES, *WS_ROUTES}
 
 

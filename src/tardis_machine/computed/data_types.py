@@ -47,6 +47,11 @@ class DataTypes:
     shown: frozenset[type[Message]]
     """The types of message that were asked for; others only served to compute them."""
 
+    @property
+    def weight(self) -> int:
+        """About what one source message causes at most, in levels of a book; 0 where nothing is computed."""
+        return sum(item.weight for item in self.computables)
+
 
 def parse_data_types(data_types: Sequence[str | Computable]) -> DataTypes:
     """Reads names such as a request holds; a Computable stands for itself. OptionsError for a name that is none.

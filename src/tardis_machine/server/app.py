@@ -18,10 +18,12 @@ from msgspec import structs
 
 from ..engine import Engine, Machine
 from ..errors import SettingsError
+from ..pipeline.limits import RequestLimits
 from ..realtime.backoff import Timings
 from ..settings.resolve import Settings, from_keywords
 from ..telemetry import get_logger, hide
 from .http import HttpRoutes, aiohttp_logger, errors_as_answers, measured, requires_token
+from .request_options import OptionsReader
 from .ws import WsRoutes
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ log = get_logger("machine")
 
 # Long symbol lists travel in the URL; longer ones are POSTed.
 MAX_URL_BYTES = 256 * 1024
-MAX_BODY_BYTES = 16 * 1024 * 1024
 
 
 class TardisMachine:
@@ -99,7 +100,7 @@ class Server:
         machine = await self.engine.start()
         try:
             runner = web.AppRunner(
-                _application(machine, settings.auth_token),
+                _application(machine, settings.auth_token, RequestLimits.from_settings(settings)),
                 access_log=None,
                 logger=aiohttp_logger(),
                 handler_cancellation=True,
@@ -126,13 +127,14 @@ class Server:
                 log.info("receipt", **structs.asdict(receipt))
 
 
-def _application(machine: Machine, token: str | None) -> web.Application:
+def _application(machine: Machine, token: str | None, limits: RequestLimits) -> web.Application:
     middlewares: list[Middleware] = [measured, errors_as_answers]
     if token is not None:
         middlewares.append(requires_token(token))
-    app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
-    HttpRoutes(machine).add_to(app)
-    WsRoutes(machine).add_to(app)
+    app = web.Application(middlewares=middlewares, client_max_size=limits.max_request_bytes)
+    reader = OptionsReader(limits)
+    HttpRoutes(machine, reader).add_to(app)
+    WsRoutes(machine, reader).add_to(app)
     return app
 
 
