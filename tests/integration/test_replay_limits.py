@@ -278,6 +278,20 @@ async def test_deep_and_wide_values_are_refused_in_a_sentence(machine: TardisMac
     assert_no_surprise(caplog)
 
 
+async def test_a_million_digits_are_read_once(machine: TardisMachine) -> None:
+    digits = "1" * 900_000
+    async with Lag() as lag:
+        for name in (f"trade_bar_{digits}x", f"trade_bar_{digits}s", f"book_snapshot_{digits}_1s", f"quote_{digits}xs"):
+            answer = await answer_to(
+                machine.port, http_post("/replay-normalized", json.dumps(EMPTY | {"dataTypes": [name]}).encode())
+            )
+            assert (status_of(answer), json.loads(body_of(answer))["field"]) == (400, "dataTypes")
+        frame = ws_frame(WS_TEXT, json.dumps({"op": "subscribe", "args": [f"trade.{digits}"]}).encode())
+        target = WS_EMPTY.replace("bitmex", "bybit")
+        assert await end_of(machine.port, target, frame) == (1000, "WS replay finished")
+    assert lag.longest_s < LONGEST_LAG_S
+
+
 async def stalled(port: int, asked: Any, stack: AsyncExitStack) -> None:
     """A client that reads the beginning of its answer and no more."""
     client = await stack.enter_async_context(connected(port, receive_buffer_bytes=SMALL_BUFFER_BYTES))

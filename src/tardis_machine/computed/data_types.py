@@ -30,6 +30,7 @@ NORMALIZED: dict[str, type[Message]] = {
 }
 """Every normalized type, in the order in which mappers see a message."""
 
+_LONGEST_NAME = 200
 _SHOWN_LENGTH = 80
 """Of a name that is none, in its error."""
 
@@ -74,7 +75,7 @@ def _parse(name: str) -> type[Message] | Computable:
     message_type = NORMALIZED.get(name)
     if message_type is not None:
         return message_type
-    for kind in COMPUTABLES:
+    for kind in COMPUTABLES if len(name) <= _LONGEST_NAME else ():
         try:
             computable = kind.parse(name)
         except ValueError:

@@ -20,7 +20,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from ..engine import Machine
 from ..errors import BusyError, OptionsError, TardisMachineError
 from ..exchanges import exchange_named
-from ..filters import Filter
+from ..filters import Filter, merge_filters
 from ..messages import UNSET
 from ..pipeline.limits import RequestLimits, option_of
 from ..pipeline.request import RawRequest, parse_normalized_requests, parse_raw_request, parse_stream_requests
@@ -275,7 +275,8 @@ class Member:
             self._limits.check("max_subscriptions", self._frames, "subscriptions", "frames")
             filters = await self._reader.in_turn(len(frame), lambda: self._parse(frame))
             if filters is not None:
-                self._filters = [*(self._filters or ()), *filters]
+                self._filters = self._filters or []
+                self._filters.extend(filters)
         except OptionsError as error:
             self.connection.refuse(_refusal(error))
         except orjson.JSONDecodeError:
@@ -304,7 +305,8 @@ class Member:
         request = self._request
         # No filter would mean everything: who subscribed only to what was not recorded gets an empty replay.
         to_us = request.to_us if self._filters or self._exchange.subscribes_to_all else request.from_us
-        return RawRequest(exchange=request.exchange, from_us=request.from_us, to_us=to_us, filters=self._filters)
+        filters = merge_filters(self._filters)
+        return RawRequest(exchange=request.exchange, from_us=request.from_us, to_us=to_us, filters=filters)
 
 
 def _checked(filters: Sequence[Filter]) -> Sequence[Filter]:

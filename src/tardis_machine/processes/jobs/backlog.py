@@ -67,5 +67,8 @@ class Backlog:
                 messages = replay.compute(messages)
                 levels += sum(message.depth for message in messages if type(message) is BookSnapshot)
             levels += len(messages)
-            taken = [*taken, *messages] if taken else messages
+            if taken:
+                taken += messages
+            else:
+                taken = messages
         return taken
