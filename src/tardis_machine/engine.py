@@ -108,17 +108,21 @@ class Machine(LiveMachine):
         compression: Compression | None = None,
         cut: str = "the client went away",
     ) -> AsyncGenerator[Chunk, None]:
-        """The finished bytes of a request; its events go to the publisher on the way. `cut` is why nobody takes the rest."""
-        outputs = self.workers.run(self.client, ReplaySpec(requests, form, compression, publish))
+        """The finished bytes of a request; its events go to the publisher on the way. `cut` is why nobody takes the rest.
+
+        BusyError where as many replays run as may; then no session was opened.
+        """
         sent = MESSAGES_SENT.labels(route)
-        async with aclosing(outputs), _session(self.publisher, publish, cut) as publisher:
-            async for output in outputs:
-                if isinstance(output, Chunk):
-                    sent.inc(output.messages)
-                    yield output
-                else:
-                    assert publisher is not None
-                    await publisher.publish(output.events)
+        with self.workers.admitted():
+            outputs = self.workers.run(self.client, ReplaySpec(requests, form, compression, publish))
+            async with aclosing(outputs), _session(self.publisher, publish, cut) as publisher:
+                async for output in outputs:
+                    if isinstance(output, Chunk):
+                        sent.inc(output.messages)
+                        yield output
+                    else:
+                        assert publisher is not None
+                        await publisher.publish(output.events)
 
 
 @asynccontextmanager
@@ -162,7 +166,9 @@ class Engine:
                 await asyncio.to_thread(clear_cache, settings.cache_dir)
             client = HistoryClient(settings.api_url, settings.api_key, settings.cache_dir, **self._history)
             await self._stack.enter_async_context(client)
-            self._workers = workers = ReplayPool(settings.workers)
+            self._workers = workers = ReplayPool(
+                settings.workers, most=settings.get("max_replays"), unread_bytes=settings.get("max_unread_bytes")
+            )
             self._stack.push_async_callback(workers.stop)
             await workers.start()
             live = self._open_live(in_process=settings.workers == 0, most=settings.get("max_live_requests"))

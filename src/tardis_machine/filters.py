@@ -6,6 +6,7 @@ Invariant: the optimized form is canonical, as its JSON is hashed into the cache
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -22,12 +23,18 @@ class Filter(msgspec.Struct, frozen=True):
 
 def merge_filters(filters: Iterable[Filter]) -> list[Filter]:
     """One filter a channel, in the order in which channels and symbols first occur; a filter that is alone stays as it is."""
-    merged: dict[str, list[str] | None] = {}
+    lists: dict[str, list[Sequence[str]]] = {}
     for item in filters:
-        known = merged.setdefault(item.channel, None)
+        of_channel = lists.setdefault(item.channel, [])
         if item.symbols is not UNSET:
-            merged[item.channel] = list(item.symbols) if known is None else list(dict.fromkeys((*known, *item.symbols)))
-    return [Filter(channel, UNSET if symbols is None else symbols) for channel, symbols in merged.items()]
+            of_channel.append(item.symbols)
+    return [Filter(channel, _joined(of_channel)) for channel, of_channel in lists.items()]
+
+
+def _joined(lists: Sequence[Sequence[str]]) -> list[str] | UnsetType:
+    if not lists:
+        return UNSET
+    return list(lists[0]) if len(lists) == 1 else list(dict.fromkeys(chain.from_iterable(lists)))
 
 
 def optimize_filters(filters: Iterable[Filter]) -> list[Filter]:

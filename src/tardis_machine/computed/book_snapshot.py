@@ -30,6 +30,7 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000}
 _EMPTY = BookLevel(UNSET, UNSET)
 _DEEPEST = 10_000  # a snapshot holds that many levels, however few the book has
 _CACHED_STEPS = 100_000  # prices recur
+_GROUPED_WEIGHT = 200  # what grouping a book of some thousand levels takes, compared with sending one level
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,11 @@ class BookSnapshots(Computable):
         if grouping is not None and grouping <= 0:
             raise ValueError(f"levels can't be grouped by {grouping}")
         return cls(depth, interval, grouping, data_type)
+
+    @property
+    def weight(self) -> int:
+        """Its levels; a step of a grouped book is the sum of any number of them."""
+        return self.depth if self.grouping is None else self.depth + _GROUPED_WEIGHT
 
     def begin(self) -> Computation:
         """A book that waits for its first snapshot."""

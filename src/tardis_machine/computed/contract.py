@@ -37,6 +37,11 @@ class Computable(ABC):
     FORMS: ClassVar[tuple[str, ...]]
     """How it is asked for, as a user is told: `quote_{n}{ms|s|m}`."""
 
+    @property
+    def weight(self) -> int:
+        """About what one message costs to compute and to send, in levels of a book."""
+        return 1
+
     @classmethod
     @abstractmethod
     def parse(cls, data_type: str) -> Computable | None:

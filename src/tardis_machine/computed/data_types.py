@@ -30,6 +30,7 @@ NORMALIZED: dict[str, type[Message]] = {
 }
 """Every normalized type, in the order in which mappers see a message."""
 
+_LONGEST_NAME = 200
 _SHOWN_LENGTH = 80
 """Of a name that is none, in its error."""
 
@@ -46,6 +47,11 @@ class DataTypes:
 
     shown: frozenset[type[Message]]
     """The types of message that were asked for; others only served to compute them."""
+
+    @property
+    def weight(self) -> int:
+        """About what one source message causes at most, in levels of a book; 0 where nothing is computed."""
+        return sum(item.weight for item in self.computables)
 
 
 def parse_data_types(data_types: Sequence[str | Computable]) -> DataTypes:
@@ -69,7 +75,7 @@ def _parse(name: str) -> type[Message] | Computable:
     message_type = NORMALIZED.get(name)
     if message_type is not None:
         return message_type
-    for kind in COMPUTABLES:
+    for kind in COMPUTABLES if len(name) <= _LONGEST_NAME else ():
         try:
             computable = kind.parse(name)
         except ValueError:

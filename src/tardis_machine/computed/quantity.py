@@ -12,7 +12,7 @@ from ..messages import js_number, to_json
 
 __all__ = ["parse_quantity", "to_text"]
 
-_QUANTITY = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_QUANTITY = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 
 
 def parse_quantity(text: str, unit: float = 1) -> float:

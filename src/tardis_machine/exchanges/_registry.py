@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
+from ..brief import brief
 from ..errors import OptionsError
 from ._exchange import Exchange, validate
 
@@ -102,6 +103,4 @@ def exchange_named(name: object) -> Exchange:
     """The exchange of that name; OptionsError where there is none, as the name is a user's."""
     if isinstance(name, str) and name in EXCHANGES:
         return EXCHANGES[name]
-    given = repr(name)
-    given = given if len(given) <= 80 else f"{given[:77]}..."
-    raise OptionsError(f"exchange: expected one of {', '.join(sorted(EXCHANGES))}, got {given}", "exchange")
+    raise OptionsError(f"exchange: expected one of {', '.join(sorted(EXCHANGES))}, got {brief(name)}", "exchange")

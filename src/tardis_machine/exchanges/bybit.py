@@ -411,7 +411,8 @@ class BybitSpotBookTickerMapper(BybitSpotMapper):
 
 _V5_SINCE = "2023-04-05T00:00:00.000Z"
 _V5_SINCE_US = parse_timestamp_us(_V5_SINCE)
-_INTERVAL = re.compile(r"\d+ms\.")
+# Digits are looked at from their first one on only: a client may send a million of them.
+_INTERVAL = re.compile(r"(?<!\d)\d+ms\.")
 
 
 def read_subscription(message: Json, date_us: int, *, channels: Collection[str]) -> list[Filter] | None:

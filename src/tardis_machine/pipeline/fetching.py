@@ -27,7 +27,9 @@ async def fetch_slices(
 ) -> AsyncGenerator[tuple[Period, Slice], None]:
     """The slices of a request in time order, each with its period. `asker` is as `HistoryClient.slices` has it."""
     for period in periods:
-        slices = client.slices(
+        # In a thread, as sorting and hashing all symbols of an exchange takes a while.
+        slices = await asyncio.to_thread(
+            client.slices,
             request.exchange,
             period.from_us,
             period.to_us,

@@ -69,6 +69,10 @@ class NormalizedReplay:
         self._data_types = wanted.normalizers
         # As in the reference, bars and books go on through a disconnect that was not asked for.
         self._computer = Computer(wanted, reset_on_disconnect=request.with_disconnect_messages)
+        self.computing_weight = wanted.weight
+        """What computing makes of one message at most, see DataTypes; 0 where `compute` changes nothing."""
+        self.heaviest = max((item.weight for item in wanted.computables), default=1)
+        """The weight of the heaviest computed message."""
         self._normalizer: Normalizer | None = None
         # The period that the normalizer was made for.
         self._period: Period | None = None
@@ -86,7 +90,19 @@ class NormalizedReplay:
 
     def feed(self, period: Period, lines: list[bytes]) -> list[Message]:
         """The messages of a batch of lines."""
-        return self._complete(self._normalizer_for(period).feed_lines(lines_between(lines, period.from_us, period.to_us)))
+        return self.compute(self.normalize(period, lines))
+
+    def normalize(self, period: Period, lines: list[bytes]) -> list[Message]:
+        """The messages of a batch of lines, without computed ones. They are to be given to `compute` in their order."""
+        messages = self._normalizer_for(period).feed_lines(lines_between(lines, period.from_us, period.to_us))
+        symbols = self._symbols
+        if symbols is None or _are_all_of(messages, symbols):
+            return messages
+        return [m for m in messages if isinstance(m, Disconnect) or m.symbol in symbols]  # type: ignore[union-attr]
+
+    def compute(self, messages: list[Message]) -> list[Message]:
+        """Normalized messages with the computed ones among them, and without those that only served to compute others."""
+        return self._computer.feed(messages)
 
     def _normalizer_for(self, period: Period) -> Normalizer:
         if self._normalizer is None or period != self._period:
@@ -94,12 +110,6 @@ class NormalizedReplay:
             self._normalizer = self._make_normalizer(period.from_us)
             self._symbols = symbol_filter(self._request.symbols, period.filters)
         return self._normalizer
-
-    def _complete(self, messages: list[Message]) -> list[Message]:
-        if self._symbols is not None and not _are_all_of(messages, self._symbols):
-            symbols = self._symbols
-            messages = [m for m in messages if isinstance(m, Disconnect) or m.symbol in symbols]  # type: ignore[union-attr]
-        return self._computer.feed(messages)
 
     def _make_normalizer(self, at_us: int) -> Normalizer:
         return Normalizer(self._request.exchange, self._data_types, at_us, with_disconnects=self._with_disconnects)

@@ -13,11 +13,14 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from ..brief import brief
+from ..computed.book_snapshot import BookSnapshots
 from ..computed.data_types import parse_data_types
 from ..dates import parse_date_us
 from ..errors import OptionsError
 from ..exchanges import DATA_TYPES, Exchange, exchange_named
-from ..filters import Filter
+from ..filters import Filter, merge_filters
+from .limits import RequestLimits
 
 __all__ = [
     "NormalizedRequest",
@@ -31,8 +34,6 @@ __all__ = [
 ]
 
 DEFAULT_TIMEOUT_MS = 10_000
-MAX_MERGED = 1000
-"""Requests in one: each is a stream that has to be fetched and waited for."""
 
 
 class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,9 +81,9 @@ _NORMALIZED = _COMMON | {"symbols", "dataTypes", "withDisconnectMessages"}
 _STREAM = {"exchange", "symbols", "dataTypes", "withDisconnectMessages", "withErrorMessages", "timeoutIntervalMS"}
 
 
-def parse_raw_request(options: Any) -> RawRequest:
-    """A raw request from its JSON options."""
-    fields = _Fields(options, _RAW)
+def parse_raw_request(options: Any, limits: RequestLimits | None = None) -> RawRequest:
+    """A raw request from its JSON options, within limits where there are some."""
+    fields = _Fields(options, _RAW, limits)
     exchange = fields.exchange()
     return RawRequest(
         filters=fields.filters(exchange),
@@ -91,26 +92,26 @@ def parse_raw_request(options: Any) -> RawRequest:
     )
 
 
-def parse_normalized_request(options: Any, prefix: str = "") -> NormalizedRequest:
+def parse_normalized_request(options: Any, limits: RequestLimits | None = None, prefix: str = "") -> NormalizedRequest:
     """A normalized request from its JSON options."""
-    fields = _Fields(options, _NORMALIZED, prefix)
+    fields = _Fields(options, _NORMALIZED, limits, prefix)
     exchange = fields.exchange()
     return NormalizedRequest(
         data_types=fields.data_types(exchange),
-        symbols=fields.texts("symbols"),
+        symbols=fields.symbols(),
         with_disconnect_messages=fields.flag("withDisconnectMessages"),
         **fields.common(exchange),
     )
 
 
-def parse_normalized_requests(options: Any) -> list[NormalizedRequest]:
+def parse_normalized_requests(options: Any, limits: RequestLimits | None = None) -> list[NormalizedRequest]:
     """One request, or an array of them to be merged."""
-    return _one_or_many(options, parse_normalized_request)
+    return _one_or_many(options, limits, parse_normalized_request)
 
 
-def parse_stream_request(options: Any, prefix: str = "") -> StreamRequest:
+def parse_stream_request(options: Any, limits: RequestLimits | None = None, prefix: str = "") -> StreamRequest:
     """A request for live data from its JSON options."""
-    fields = _Fields(options, _STREAM, prefix)
+    fields = _Fields(options, _STREAM, limits, prefix)
     exchange = fields.exchange()
     return StreamRequest(
         exchange=exchange.name,
@@ -122,41 +123,46 @@ def parse_stream_request(options: Any, prefix: str = "") -> StreamRequest:
     )
 
 
-def parse_stream_requests(options: Any) -> list[StreamRequest]:
+def parse_stream_requests(options: Any, limits: RequestLimits | None = None) -> list[StreamRequest]:
     """One request for live data, or an array of them."""
-    return _one_or_many(options, parse_stream_request)
+    return _one_or_many(options, limits, parse_stream_request)
 
 
 Request = TypeVar("Request")
 
 
-def _one_or_many(options: Any, parse: Callable[..., Request]) -> list[Request]:
+def _one_or_many(options: Any, limits: RequestLimits | None, parse: Callable[..., Request]) -> list[Request]:
     if not isinstance(options, list):
-        return [parse(options)]
+        return [parse(options, limits)]
     if not options:
         raise OptionsError("options: expected at least one request, got an empty array", "options")
-    if len(options) > MAX_MERGED:
-        raise OptionsError(f"options: expected at most {MAX_MERGED} requests, got {len(options)}", "options")
-    return [parse(item, f"[{index}].") for index, item in enumerate(options)]
+    if limits is not None:
+        limits.check("max_merged_requests", len(options), "options", "requests")
+    return [parse(item, limits, f"[{index}].") for index, item in enumerate(options)]
 
 
 class _Fields:
     """Reads fields of one options object, each with its own sentence where it is wrong."""
 
-    def __init__(self, options: Any, known: set[str], prefix: str = "") -> None:
+    def __init__(self, options: Any, known: set[str], limits: RequestLimits | None, prefix: str = "") -> None:
         if not isinstance(options, Mapping):
-            raise OptionsError(f"options: expected a JSON object, got {_shown(options)}", "options")
+            raise OptionsError(f"options: expected a JSON object, got {brief(options)}", "options")
         self._options = options
+        self._limits = limits
         self._prefix = prefix
         for name in options:
             if name not in known:
                 near = get_close_matches(name[:80], known, 1)
                 hint = f"; did you mean {near[0]}?" if near else f"; expected {', '.join(sorted(known))}"
-                raise self._wrong(name if name.isidentifier() and len(name) < 80 else _shown(name), f"not an option{hint}")
+                raise self._wrong(name if name.isidentifier() and len(name) < 80 else brief(name), f"not an option{hint}")
 
     def _wrong(self, name: str, problem: str) -> OptionsError:
         field = f"{self._prefix}{name}"
         return OptionsError(f"{field}: {problem}", field)
+
+    def _check(self, limit: str, count: int, name: str, what: str) -> None:
+        if self._limits is not None:
+            self._limits.check(limit, count, f"{self._prefix}{name}", what)
 
     def exchange(self) -> Exchange:
         try:
@@ -186,7 +192,7 @@ class _Fields:
                 return parse_date_us(value)
         except ValueError:
             pass
-        raise self._wrong(name, f"expected an ISO 8601 date such as 2020-02-01 or 2020-02-01T10:30:00Z, got {_shown(value)}")
+        raise self._wrong(name, f"expected an ISO 8601 date such as 2020-02-01 or 2020-02-01T10:30:00Z, got {brief(value)}")
 
     def _text(self, name: str) -> str | None:
         value = self._options.get(name)
@@ -199,7 +205,7 @@ class _Fields:
         if value is None:
             return False
         if not isinstance(value, bool):
-            raise self._wrong(name, f"expected true or false, got {_shown(value)}")
+            raise self._wrong(name, f"expected true or false, got {brief(value)}")
         return value
 
     def _wait(self) -> bool | float:
@@ -209,20 +215,25 @@ class _Fields:
             return False
         if isinstance(value, bool) or (isinstance(value, (int, float)) and 0 < value < 1e6):
             return value
-        raise self._wrong(name, f"expected true, false or a number of minutes, got {_shown(value)}")
+        raise self._wrong(name, f"expected true, false or a number of minutes, got {brief(value)}")
 
     def texts(self, name: str) -> list[str] | None:
         value = self._options.get(name)
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-            raise self._wrong(name, f"expected an array of texts, got {_shown(value)}")
+            raise self._wrong(name, f"expected an array of texts, got {brief(value)}")
         return list(value)
+
+    def symbols(self) -> list[str] | None:
+        symbols = self.texts("symbols")
+        self._check("max_symbols", len(symbols or ()), "symbols", "symbols")
+        return symbols
 
     def live_symbols(self, exchange: Exchange) -> list[str] | None:
         if exchange.live is None:
             raise self._wrong("exchange", f"{exchange.name} has no live data")
-        symbols = self.texts("symbols")
+        symbols = self.symbols()
         if not symbols and exchange.live.feed.needs_symbols:
             raise self._wrong("symbols", f"live data of {exchange.name} needs at least one symbol")
         return symbols
@@ -233,15 +244,16 @@ class _Fields:
         if value is None:
             return DEFAULT_TIMEOUT_MS
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 86_400_000:
-            raise self._wrong(name, f"expected milliseconds from 0 (never) to 86400000, got {_shown(value)}")
+            raise self._wrong(name, f"expected milliseconds from 0 (never) to 86400000, got {brief(value)}")
         return value
 
     def data_types(self, exchange: Exchange) -> list[str]:
         names = self.texts("dataTypes")
         if not names:
             raise self._wrong(
-                "dataTypes", f"expected an array such as {DATA_TYPES[:2]}, got {_shown(self._options.get('dataTypes'))}"
+                "dataTypes", f"expected an array such as {DATA_TYPES[:2]}, got {brief(self._options.get('dataTypes'))}"
             )
+        self._check("max_data_types", len(names), "dataTypes", "data types")
         try:
             parsed = parse_data_types(names)
         except OptionsError as error:
@@ -249,6 +261,8 @@ class _Fields:
         for kind in parsed.normalizers:
             if kind not in exchange.data_types:
                 raise self._wrong("dataTypes", f"{exchange.name} has no {kind}; it has {', '.join(exchange.data_types)}")
+        levels = sum(item.depth for item in parsed.computables if isinstance(item, BookSnapshots))
+        self._check("max_snapshot_levels", levels, "dataTypes", "levels in all snapshots")
         return names
 
     def filters(self, exchange: Exchange) -> list[Filter]:
@@ -256,31 +270,29 @@ class _Fields:
         if value is None:
             return []
         if not isinstance(value, list):
-            raise self._wrong("filters", f"expected an array of {{channel, symbols?}}, got {_shown(value)}")
-        return [self._filter(exchange, index, item) for index, item in enumerate(value)]
+            raise self._wrong("filters", f"expected an array of {{channel, symbols?}}, got {brief(value)}")
+        self._check("max_filters", len(value), "filters", "filters")
+        filters = [self._filter(exchange, index, item) for index, item in enumerate(value)]
+        symbols = sum(len(item.symbols) for item in filters if item.symbols is not UNSET)
+        self._check("max_symbols", symbols, "filters", "symbols in all filters")
+        return merge_filters(filters)
 
     def _filter(self, exchange: Exchange, index: int, item: Any) -> Filter:
         name = f"filters[{index}]"
         if not isinstance(item, Mapping):
-            raise self._wrong(name, f"expected {{channel, symbols?}}, got {_shown(item)}")
+            raise self._wrong(name, f"expected {{channel, symbols?}}, got {brief(item)}")
         for key in item:
             if key not in ("channel", "symbols"):
                 raise self._wrong(
-                    f"{name}.{key}" if len(key) < 80 else name, f"not an option; expected channel and symbols, got {_shown(key)}"
+                    f"{name}.{key}" if len(key) < 80 else name, f"not an option; expected channel and symbols, got {brief(key)}"
                 )
         channel = item.get("channel")
         if channel not in exchange.channels:
             known = ", ".join(exchange.channels)
-            raise self._wrong(f"{name}.channel", f"{exchange.name} has no channel {_shown(channel)}; it has {known}")
+            raise self._wrong(f"{name}.channel", f"{exchange.name} has no channel {brief(channel)}; it has {known}")
         symbols = item.get("symbols")
         if symbols is None:
             return Filter(channel, UNSET)
         if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-            raise self._wrong(f"{name}.symbols", f"expected an array of texts, got {_shown(symbols)}")
+            raise self._wrong(f"{name}.symbols", f"expected an array of texts, got {brief(symbols)}")
         return Filter(channel, symbols)
-
-
-def _shown(value: object) -> str:
-    """The value as the client may recognise it, bounded."""
-    text = "nothing" if value is None else repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

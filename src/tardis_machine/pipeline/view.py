@@ -31,6 +31,11 @@ class View:
             hidden += (ErrorMessage,)
         self._hidden = hidden
 
+    @property
+    def weight(self) -> int:
+        """About what one message makes of itself at most, in levels of a book."""
+        return self._wanted.weight
+
     def feed(self, connection: int, messages: Sequence[Message]) -> list[Message]:
         """What comes of messages of a connection; errors and disconnects too, asked for or not."""
         computer = self._computers.get(connection)

@@ -10,15 +10,24 @@ from struct import Struct
 from typing import Any
 
 from .child_log import Logged
-from .jobs.contract import Chunk, Output
+from .jobs.contract import Chunk, Events, Output, PackedEvents
 
-__all__ = ["HEADER", "NO_JOB", "parse_log", "parse_output", "take_commands", "to_command", "to_frame", "to_log_frame"]
+__all__ = [
+    "HEADER",
+    "NO_JOB",
+    "parse_log",
+    "parse_output",
+    "take_commands",
+    "to_command",
+    "to_frame",
+    "to_log_frame",
+]
 
 HEADER = Struct("<QBI")
 """Job, kind, payload bytes."""
 NO_JOB = 0
 """Stands for the job where a log line is sent."""
-_KIND_PICKLED, _KIND_CHUNK = 0, 1
+_KIND_PICKLED, _KIND_CHUNK, _KIND_EVENTS = 0, 1, 2
 # messages, request, reached_us; the data follows
 _CHUNK = Struct("<IHq")
 
@@ -49,13 +58,15 @@ def to_frame(job: int, output: Output) -> bytes:
     if isinstance(output, Chunk):
         head = HEADER.pack(job, _KIND_CHUNK, len(output.data) + _CHUNK.size)
         return head + _CHUNK.pack(output.messages, output.request, output.reached_us) + output.data
-    return _to_pickled(job, output)
+    return _to_pickled(job, output, _KIND_EVENTS if isinstance(output, Events) else _KIND_PICKLED)
 
 
 def parse_output(kind: int, payload: bytearray) -> Output:
     """The output of a frame."""
     if kind == _KIND_CHUNK:
         return Chunk(memoryview(payload)[_CHUNK.size :], *_CHUNK.unpack_from(payload))
+    if kind == _KIND_EVENTS:
+        return PackedEvents(payload)
     output: Output = pickle.loads(payload)  # noqa: S301 - from our own child process
     return output
 
@@ -71,6 +82,6 @@ def parse_log(payload: bytearray) -> Logged:
     return line
 
 
-def _to_pickled(job: int, content: Any) -> bytes:
+def _to_pickled(job: int, content: Any, kind: int = _KIND_PICKLED) -> bytes:
     payload = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
-    return HEADER.pack(job, _KIND_PICKLED, len(payload)) + payload
+    return HEADER.pack(job, kind, len(payload)) + payload

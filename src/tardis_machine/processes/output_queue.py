@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from .jobs.contract import Chunk, Done, Events, Failed, Greeting, News, Output
+from .jobs.contract import Chunk, Done, Events, Failed, Greeting, News, Output, PackedEvents
 
 __all__ = ["MAX_WAITING_BYTES", "OutputQueue", "OutputSink", "Pausable"]
 
 # What may wait for the slowest part of the server (a bus that blocks) before whoever puts is paused.
-MAX_WAITING_BYTES = 32 * 1024 * 1024
-_RESUME_BYTES = 8 * 1024 * 1024
+MAX_WAITING_BYTES = 8 * 1024 * 1024
+_RESUME_BYTES = 2 * 1024 * 1024
 
 
 class Pausable(Protocol):
@@ -42,7 +42,7 @@ class OutputQueue:
     def __init__(self, source: Pausable | None = None, on_news: Callable[[News], None] | None = None) -> None:
         self._source = source
         self._on_news = on_news
-        self._outputs: deque[Chunk | Events | Done | Failed] = deque()
+        self._outputs: deque[Chunk | Events | PackedEvents | Done | Failed] = deque()
         self._waiting_bytes = 0
         self._is_paused = False
         # Set when there is something to take.
@@ -75,10 +75,12 @@ class OutputQueue:
             if self._is_paused and self._waiting_bytes <= _RESUME_BYTES:
                 self._is_paused = False
                 self._source.resume()
-        return output
+        return output.unpack() if isinstance(output, PackedEvents) else output
 
 
-def _size_bytes(output: Chunk | Events | Done | Failed) -> int:
+def _size_bytes(output: Chunk | Events | PackedEvents | Done | Failed) -> int:
     if isinstance(output, Chunk):
         return len(output.data)
+    if isinstance(output, PackedEvents):
+        return len(output.payload)
     return sum(len(event.value) for event in output.events) if isinstance(output, Events) else 0

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 
-from ..errors import WorkerError
+from msgspec.structs import replace
+
+from ..errors import BusyError, WorkerError
 from ..history.client import HistoryClient
 from ..pipeline.request import NormalizedRequest, RawRequest
 from ..telemetry import get_logger
 from .child import ChildProcess
+from .chunk_windows import ChunkWindow, ChunkWindows
 from .in_process import InProcess
 from .jobs import replay
 from .jobs.contract import Chunk, Events, Hearing, News, ReplaySpec
@@ -33,10 +37,16 @@ _REPLACEMENT_TIMEOUT_S = 10.0
 
 
 class ReplayPool:
-    """Workers, each of which runs many replays in turn. `size` 0 runs them in this process."""
+    """Workers, each of which runs many replays in turn. `size` 0 runs them in this process.
 
-    def __init__(self, size: int) -> None:
+    At most `most` replays are admitted at a time; what waits for their clients has about `unread_bytes`, and a chunk for each of them.
+    """
+
+    def __init__(self, size: int, *, most: int | None = None, unread_bytes: int | None = None) -> None:
         self._size = size
+        self._most = most
+        self._admitted = 0
+        self._windows = ChunkWindows(unread_bytes)
         self._workers: list[Executor] = []
         # Those that replace the processes that die.
         self._watchers: set[asyncio.Task[None]] = set()
@@ -94,6 +104,17 @@ class ReplayPool:
         """The processes in use."""
         return [worker.pid for worker in self._workers if worker.pid is not None]
 
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """A place for one replay; BusyError where all are taken."""
+        if self._admitted == self._most:
+            raise BusyError(f"max-replays: {self._most} replays are running, and no more are allowed; try again later")
+        self._admitted += 1
+        try:
+            yield
+        finally:
+            self._admitted -= 1
+
     async def run(self, client: HistoryClient, spec: ReplaySpec) -> AsyncGenerator[Chunk | Events, None]:
         """Runs a replay: fetches what it needs, and yields what it makes. Leaving early cancels it and frees what it held."""
         if not await _happens_within(self._available, _REPLACEMENT_TIMEOUT_S):
@@ -107,14 +128,17 @@ class ReplayPool:
 
         queue = OutputQueue(on_news=take)
         try:
-            with RunningJob(worker, next(self._numbers), spec, queue) as job:
+            with (
+                ChunkWindow(self._windows, spec) as window,
+                RunningJob(worker, next(self._numbers), replace(spec, window=window.chunks), queue) as job,
+            ):
                 requests: Sequence[RawRequest | NormalizedRequest] = spec.requests
                 for place, request in enumerate(requests):
                     senders.append(SliceSender(client, request, place, job.command, queue.put, asker=job))
                 async for output in job:
                     yield output
                     if isinstance(output, Chunk):
-                        job.command("grant", 1)
+                        job.command("grant", 1 + window.grow())
         finally:
             # All are cancelled before anything is waited for: this task itself may be cancelled while it waits.
             fetching = [task for sender in senders for task in sender.cancel()]

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import aclosing
+from dataclasses import replace
 
+from ..filters import Filter
 from ..history.client import HistoryClient
 from ..pipeline.fetching import fetch_slices
 from ..pipeline.replay import NormalizedReplay, RawReplay
@@ -44,6 +46,8 @@ class SliceSender:
         self._fail = fail
         self._asker = asker
         self._window = asyncio.Semaphore(SLICE_WINDOW)
+        # Of each period: they may name all symbols of an exchange, and the job does not need them.
+        self._filters: dict[int, tuple[Filter, ...]] = {}
         self._tasks = {asyncio.create_task(self._guarded(self._send()))}
 
     async def _guarded(self, work: Awaitable[None]) -> None:
@@ -55,12 +59,15 @@ class SliceSender:
     async def _send(self) -> None:
         request = self._request
         replay = RawReplay(request) if isinstance(request, RawRequest) else NormalizedReplay(request)
-        periods = replay.periods()
+        # In a thread, as there may be as many symbols as an exchange has.
+        periods = await asyncio.to_thread(replay.periods)
         slices = fetch_slices(self._client, request, periods, self._asker)
         async with aclosing(slices):
             await self._window.acquire()
             async for period, item in slices:
-                self._command("add_slice", self._place, periods.index(period), item)
+                index = periods.index(period)
+                self._filters[index] = item.filters
+                self._command("add_slice", self._place, index, replace(item, filters=()))
                 await self._window.acquire()
         self._command("end_input", self._place)
 
@@ -73,8 +80,9 @@ class SliceSender:
             self._tasks.add(asyncio.create_task(self._guarded(self._refetch(news))))
 
     async def _refetch(self, damaged: SliceDamaged) -> None:
-        items = await self._client.refetch(damaged.item, api_key=self._request.api_key, asker=self._asker)
-        self._command("replace_slice", self._place, damaged.period, items)
+        item = replace(damaged.item, filters=self._filters[damaged.period])
+        items = await self._client.refetch(item, api_key=self._request.api_key, asker=self._asker)
+        self._command("replace_slice", self._place, damaged.period, [replace(anew, filters=()) for anew in items])
 
     def cancel(self) -> set[asyncio.Task[None]]:
         """Ends fetching; when the tasks returned are over, its files and connections are free."""

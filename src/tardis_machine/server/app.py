@@ -17,14 +17,17 @@ from aiohttp.typedefs import Middleware
 from msgspec import structs
 
 from ..engine import Engine, Machine
+from ..errors import SettingsError
+from ..pipeline.limits import RequestLimits
 from ..realtime.backoff import Timings
 from ..settings.resolve import Settings, from_keywords
 from ..telemetry import get_logger, hide
 from .connections import ClientProtocol, Connections
 from .descriptors import descriptors_for_clients
-from .http import REQUEST_TIMEOUT_S, HttpRoutes, aiohttp_logger, errors_as_answers, measured, requires_token
+from .http import HttpRoutes, aiohttp_logger, errors_as_answers, measured, requires_token
 from .listening import ListeningPort, bind
 from .origins import OriginPolicy, is_loopback
+from .request_options import REQUEST_TIMEOUT_S, OptionsReader
 from .tls import load_tls
 from .ws import WsRoutes
 
@@ -37,7 +40,6 @@ log = get_logger("machine")
 
 # Long symbol lists travel in the URL; longer ones are POSTed.
 MAX_URL_BYTES = 256 * 1024
-MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_HEADER_BYTES = 8 * 1024
 MAX_HEADERS = 64
 
@@ -160,14 +162,16 @@ def _application(machine: Machine, settings: Settings, connections: Connections,
         is_guarded=bool(settings.buses) or settings.api_key is not None,
         is_on_loopback=is_loopback(host),
     )
+    limits = RequestLimits.from_settings(settings)
     middlewares: list[Middleware] = [connections.watch(), measured, errors_as_answers, origins.check()]
     if settings.auth_token is not None:
         middlewares.append(requires_token(settings.auth_token))
-    app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=middlewares, client_max_size=limits.max_request_bytes)
     app[REQUEST_TIMEOUT_S] = settings.request_timeout
     app.on_response_prepare.append(origins.add_headers)
-    HttpRoutes(machine).add_to(app)
-    WsRoutes(machine).add_to(app)
+    reader = OptionsReader(limits)
+    HttpRoutes(machine, reader).add_to(app)
+    WsRoutes(machine, reader).add_to(app)
     return app
 
 

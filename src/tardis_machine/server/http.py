@@ -26,19 +26,20 @@ from multidict import CIMultiDict
 
 from .._version import __version__
 from ..engine import Machine
-from ..errors import NormalizeError, OptionsError, TardisMachineError, UpstreamError
+from ..errors import BusyError, NormalizeError, OptionsError, TardisMachineError, UpstreamError
 from ..pipeline.compression import negotiate
 from ..pipeline.request import NormalizedRequest, RawRequest, parse_normalized_requests, parse_raw_request
 from ..processes.jobs.contract import Chunk
 from ..telemetry import REQUEST_SECONDS, REQUESTS, get_logger, redact, render_metrics
+from .request_options import OptionsReader
 
 log = get_logger("http")
 
-REQUEST_TIMEOUT_S = web.AppKey("REQUEST_TIMEOUT_S", float)
-"""How long the body of a request may take."""
 _JSON_STREAM = "application/x-json-stream"
 # Who is answered so is not allowed here, and keeps no connection.
 _STRANGER = (web.HTTPUnauthorized.status_code, web.HTTPForbidden.status_code)
+# When one who was refused for too many replays may come back.
+RETRY_AFTER_S = 5
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,8 +47,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class HttpRoutes:
     """The handlers, for one machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, reader: OptionsReader) -> None:
         self._machine = machine
+        self._reader = reader
         self._started = time.monotonic()
 
     def add_to(self, app: web.Application) -> None:
@@ -60,11 +62,11 @@ class HttpRoutes:
 
     async def replay(self, request: web.Request) -> web.StreamResponse:
         """Raw history."""
-        return await self._stream(request, [parse_raw_request(await read_options(request))], _JSON_STREAM)
+        return await self._stream(request, [await self._reader.read(request, parse_raw_request)], _JSON_STREAM)
 
     async def replay_normalized(self, request: web.Request) -> web.StreamResponse:
         """Normalized history, of one request or several merged."""
-        return await self._stream(request, parse_normalized_requests(await read_options(request)), _JSON_STREAM)
+        return await self._stream(request, await self._reader.read(request, parse_normalized_requests), _JSON_STREAM)
 
     async def _stream(
         self, request: web.Request, replays: Sequence[RawRequest] | Sequence[NormalizedRequest], content_type: str
@@ -147,40 +149,10 @@ def request_id_of(request: web.Request) -> str:
     return given if 0 < len(given) <= 128 and given.isascii() and given.isprintable() else uuid4().hex
 
 
-async def read_options(request: web.Request) -> Any:
-    """The options of a request: `?options=` in the URL, or the body of a POST."""
-    if request.method == "POST":
-        text: bytes | str = await _read_body(request)
-        name = "body"
-    else:
-        text = request.query.get("options", "")
-        name = "options"
-        if not text:
-            raise OptionsError('options: expected a JSON object, as in ?options={"exchange":"bitmex",…}, got nothing', "options")
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise OptionsError(
-            f'{name}: expected an object such as {{"exchange":"bitmex",…}}, but it is not valid JSON ({error})', name
-        ) from None
-
-
-async def _read_body(request: web.Request) -> bytes:
-    if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
-        raise web.HTTPUnsupportedMediaType(reason="body: expected JSON that is not compressed")
-    try:
-        async with asyncio.timeout(request.app[REQUEST_TIMEOUT_S]):
-            return await request.read()
-    except TimeoutError:
-        raise web.HTTPRequestTimeout(reason="body: it did not come in time; see --request-timeout") from None
-    except (HttpProcessingError, web.RequestPayloadError) as error:
-        cause = " ".join(str(error).split()) or type(error).__name__
-        raise OptionsError(f"body: the JSON object could not be read to its end ({cause})", "body") from None
-
-
 def error_response(error: TardisMachineError) -> web.Response:
     """The answer for an error before the first byte."""
     body: dict[str, Any] = {"message": redact(str(error))}
+    headers: dict[str, str] = {}
     status = 500
     if isinstance(error, OptionsError):
         status = 400
@@ -193,7 +165,10 @@ def error_response(error: TardisMachineError) -> web.Response:
             body["code"] = error.code
     elif isinstance(error, NormalizeError):
         status = 502
-    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
+    elif isinstance(error, BusyError):
+        status = 503
+        headers[hdrs.RETRY_AFTER] = str(RETRY_AFTER_S)
+    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json", headers=headers)
 
 
 def requires_token(token: str) -> Middleware:
@@ -217,7 +192,7 @@ async def errors_as_answers(request: web.Request, handler: Handler) -> web.Strea
     try:
         return await handler(request)
     except TardisMachineError as error:
-        if not isinstance(error, OptionsError):
+        if not isinstance(error, (OptionsError, BusyError)):
             log.error("a request failed", path=request.path, error=str(error))
         return error_response(error)
     except web.HTTPException as refusal:

@@ -2,7 +2,8 @@
 
 Invariant: frames come finished from a worker and are written as they are; a client that reads slowly pauses its own replay and
 nothing else, and is never cut while it reads. Live data does not wait: who has too much of it unread is sent away. Close codes: 1000
-done, 1001 the server stops, 1008 a bad request or a client that is too slow, 1011 an error, 1013 too many live requests; with a reason.
+done, 1001 the server stops, 1008 a bad request or a client that is too slow, 1009 a frame that is too large, 1011 an error, 1013 too many
+requests; with a reason.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from ..engine import Machine
 from ..errors import BusyError, OptionsError, TardisMachineError
 from ..exchanges import exchange_named
-from ..filters import Filter
+from ..filters import Filter, merge_filters
 from ..messages import UNSET
+from ..pipeline.limits import RequestLimits, option_of
 from ..pipeline.request import RawRequest, parse_normalized_requests, parse_raw_request, parse_stream_requests
 from ..processes.jobs.contract import Chunk
 from ..telemetry import CONNECTIONS, get_logger, redact
-from .http import read_options, request_id_of
+from .http import request_id_of
+from .request_options import OptionsReader, query_of
 
 log = get_logger("ws")
 
@@ -36,6 +39,8 @@ CLOSE_TIMEOUT_S = 5.0
 # The same where data was sent: megabytes of it may be on their way to a slow client, and hanging up early could cut them off.
 CLOSE_AFTER_DATA_TIMEOUT_S = 300.0
 MAX_REASON_BYTES = 123
+# A frame that is too large is read to its end all the same, up to so many times the limit.
+READ_AND_REFUSED = 4
 # Live data that a client may have unread.
 MAX_UNREAD_BYTES = 5 * 1024 * 1024
 
@@ -62,16 +67,22 @@ class ClientConnection:
     An asynchronous context: shakes hands at its start, and has said good-bye at its end.
     """
 
-    def __init__(self, request: web.Request) -> None:
+    def __init__(self, request: web.Request, limits: RequestLimits) -> None:
         self._request = request
-        # Frames are made elsewhere, so they can't be compressed with this connection's state.
-        self.socket = web.WebSocketResponse(compress=False, timeout=CLOSE_AFTER_DATA_TIMEOUT_S)
+        self._max_frame_bytes = limits.max_subscription_bytes
+        # Frames are made elsewhere, so they can't be compressed with this connection's state. What is read and refused can be answered,
+        # what is not read at all makes the kernel hang up before the answer.
+        self.socket = web.WebSocketResponse(
+            compress=False, timeout=CLOSE_AFTER_DATA_TIMEOUT_S, max_msg_size=READ_AND_REFUSED * self._max_frame_bytes
+        )
         self._close_timeout_s = CLOSE_TIMEOUT_S
         self._tasks: list[asyncio.Task[None]] = []
-        # Called with what the client says.
-        self.take: Callable[[bytes | str], None] = lambda _: None
+        # Called with what the client says, while somebody wants to know.
+        self.take: Callable[[bytes | str], Awaitable[None]] | None = None
         # Set when the client has left, or is to be sent away.
         self.gone = asyncio.Event()
+        # Why it is sent away, where that is its own doing.
+        self._refusal: Ending | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -107,8 +118,23 @@ class ClientConnection:
         transport.write(frames)
         return transport.get_write_buffer_size() <= MAX_UNREAD_BYTES
 
+    async def until_gone(self, task: asyncio.Task[Any]) -> None:
+        """Waits for the end of a task, but not longer than the client stays."""
+        leaving = asyncio.create_task(self.gone.wait())
+        try:
+            await asyncio.wait([task, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+
+    def refuse(self, ending: Ending) -> None:
+        """Has the client sent away."""
+        self.take = None
+        self._refusal = self._refusal or ending
+        self.gone.set()
+
     async def close(self, ending: Ending) -> None:
         """Says good-bye after everything that was written, and waits until the client has read it all and answered."""
+        ending = self._refusal or ending
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -122,7 +148,13 @@ class ClientConnection:
         try:
             async for message in self.socket:
                 if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
-                    self.take(message.data)
+                    if len(message.data) > self._max_frame_bytes:
+                        sentence = f"expected frames of at most {self._max_frame_bytes} bytes, got {len(message.data)}"
+                        option = option_of("max_subscription_bytes")
+                        self.refuse(Ending(WSCloseCode.MESSAGE_TOO_BIG, f"{sentence}; {option} allows more"))
+                    elif self.take is not None:
+                        await self.take(message.data)
+                        await asyncio.sleep(0)  # thousands of frames may have come at once
         finally:
             self.gone.set()
 
@@ -137,8 +169,9 @@ class ClientConnection:
 class WsRoutes:
     """The handlers, for one machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, reader: OptionsReader) -> None:
         self._machine = machine
+        self._reader = reader
         self._connections: set[ClientConnection] = set()
         # Sessions that have not ended, by the key that clients chose, or by their only member.
         self._sessions: dict[str | Member, ReplaySession] = {}
@@ -163,7 +196,7 @@ class WsRoutes:
         """Normalized history, a frame a message."""
 
         async def play(connection: ClientConnection) -> Ending:
-            replays = parse_normalized_requests(await read_options(request))
+            replays = await self._reader.read(request, parse_normalized_requests)
             publish = self._machine.publishing(request.path, "ws", request_id_of(request))
             chunks = self._machine.replay(request.path, replays, form="frames", publish=publish)
             return await _play([connection], _write_all([connection], chunks))
@@ -174,7 +207,7 @@ class WsRoutes:
         """Normalized live data, a frame a message, for as long as the client stays."""
 
         async def play(connection: ClientConnection) -> Ending:
-            streams = parse_stream_requests(await read_options(request))
+            streams = await self._reader.read(request, parse_stream_requests)
             request_id = request_id_of(request)
             chunks = self._machine.stream(request.path, streams, form="frames", transport="ws", request_id=request_id)
             return await _play([connection], _push_all(connection, chunks))
@@ -183,7 +216,7 @@ class WsRoutes:
 
     async def _serve(self, request: web.Request, play: Callable[[ClientConnection], Awaitable[Ending]]) -> web.StreamResponse:
         """Shakes hands, plays, and tells the client how it ended."""
-        async with ClientConnection(request) as connection:
+        async with ClientConnection(request, self._reader.limits) as connection:
             self._connections.add(connection)
             try:
                 ending = await play(connection)
@@ -196,11 +229,14 @@ class WsRoutes:
 
     async def replay(self, request: web.Request) -> web.StreamResponse:
         """Raw history, as if live: the client subscribes in the exchange's own language."""
-        async with ClientConnection(request) as connection:
+        async with ClientConnection(request, self._reader.limits) as connection:
             try:
-                session = self._join(request.query.get("session"), Member(connection, request.query))
-                await asyncio.wait([session.task])
-                ending = STOPPING if session.task.cancelled() else session.task.result()
+                query = query_of(request)
+                session = self._join(query.get("session"), Member(connection, query, self._reader))
+                await connection.until_gone(session.task)
+                # A session goes on without those who leave.
+                is_over = session.task.done() and not session.task.cancelled()
+                ending = session.task.result() if is_over else STOPPING
             except OptionsError as error:
                 ending = _refusal(error)
             await connection.close(ending)
@@ -210,7 +246,7 @@ class WsRoutes:
         key = given or member
         session = self._sessions.get(key)
         if session is None:
-            session = self._sessions[key] = ReplaySession(self._machine)
+            session = self._sessions[key] = ReplaySession(self._machine, self._reader.limits)
             session.task.add_done_callback(lambda _: self._sessions.pop(key, None))
         session.add(member)
         return session
@@ -219,35 +255,58 @@ class WsRoutes:
 class Member:
     """One connection of a replay session, and what it subscribed to."""
 
-    def __init__(self, connection: ClientConnection, query: Mapping[str, str]) -> None:
+    def __init__(self, connection: ClientConnection, query: Mapping[str, str], reader: OptionsReader) -> None:
         self.connection = connection
+        self._limits = reader.limits
+        self._reader = reader
         # Checked now, so that a mistake is told at once; the filters come later, from its subscriptions.
         self._request = parse_raw_request({name: query.get(name) for name in ("exchange", "from", "to")})
         self._exchange = exchange_named(self._request.exchange)
         # None until there was a subscription; it may name nothing that was recorded.
         self._filters: list[Filter] | None = None
+        # How many symbols these name, and in how many frames they came.
+        self._symbols = self._frames = 0
         connection.take = self._subscribe
 
-    def _subscribe(self, frame: bytes | str) -> None:
+    async def _subscribe(self, frame: bytes | str) -> None:
         """Takes a subscription; what is none, or not understood, is passed over, as an exchange would."""
         try:
-            message = orjson.loads(frame)
-            filters = self._exchange.subscriptions(message, self._request.from_us) if isinstance(message, (dict, list)) else None
+            self._frames += 1
+            self._limits.check("max_subscriptions", self._frames, "subscriptions", "frames")
+            filters = await self._reader.in_turn(len(frame), lambda: self._parse(frame))
             if filters is not None:
-                self._filters = [*(self._filters or ()), *_checked(filters)]
+                self._filters = self._filters or []
+                self._filters.extend(filters)
+        except OptionsError as error:
+            self.connection.refuse(_refusal(error))
         except orjson.JSONDecodeError:
             return
         except Exception as error:
             log.warning("a subscription was not understood", exchange=self._exchange.name, error=repr(error)[:200])
 
+    def _parse(self, frame: bytes | str) -> Sequence[Filter] | None:
+        """The filters of a subscription, merged; None where it is none."""
+        message = orjson.loads(frame)
+        filters = self._exchange.subscriptions(message, self._request.from_us) if isinstance(message, (dict, list)) else None
+        if filters is None:
+            return None
+        count = len(self._filters or ()) + len(filters)
+        self._limits.check("max_filters", count, "subscriptions", "filters")
+        # Before they are looked at: several filters may share a list.
+        self._symbols += sum(len(item.symbols) for item in filters if item.symbols is not UNSET)
+        self._limits.check("max_symbols", self._symbols, "subscriptions", "symbols")
+        return _checked(filters)
+
     def request(self) -> RawRequest:
-        """What to replay to it."""
+        """What to replay to it; what it says from now on is passed over."""
+        self.connection.take = None
         if self._filters is None:
             raise OptionsError(f"{self._exchange.name}: no subscription was received within {SESSION_START_DELAY_S:g} seconds")
         request = self._request
         # No filter would mean everything: who subscribed only to what was not recorded gets an empty replay.
         to_us = request.to_us if self._filters or self._exchange.subscribes_to_all else request.from_us
-        return RawRequest(exchange=request.exchange, from_us=request.from_us, to_us=to_us, filters=self._filters)
+        filters = merge_filters(self._filters)
+        return RawRequest(exchange=request.exchange, from_us=request.from_us, to_us=to_us, filters=filters)
 
 
 def _checked(filters: Sequence[Filter]) -> Sequence[Filter]:
@@ -262,8 +321,9 @@ def _checked(filters: Sequence[Filter]) -> Sequence[Filter]:
 class ReplaySession:
     """Connections that replay in step. It starts a moment after the first of them, and takes no more then."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, limits: RequestLimits) -> None:
         self._machine = machine
+        self._limits = limits
         self._members: list[Member] = []
         self._started = False
         # Its result is how every connection ends.
@@ -273,6 +333,7 @@ class ReplaySession:
         """Takes another connection in."""
         if self._started:
             raise OptionsError("session: this session has already started; connections can join it only before that", "session")
+        self._limits.check("max_merged_requests", len(self._members) + 1, "session", "connections")
         self._members.append(member)
 
     async def _run(self) -> Ending:

@@ -19,6 +19,7 @@ from .options.lake import (
     SQL_OPTIONS,
     VERIFY_OPTIONS,
 )
+from .options.limits import LIMIT_OPTIONS
 from .options.machine import (
     ENGINE_OPTIONS,
     HISTORY_API_OPTIONS,
@@ -63,6 +64,7 @@ SERVE = Command(
         *HISTORY_OPTIONS,
         *LIVE_OPTIONS,
         MAX_LIVE_REQUESTS,
+        *LIMIT_OPTIONS,
         *PUBLISHER_OPTIONS,
     ),
     takes_buses=True,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -14,12 +16,14 @@ from hypothesis import strategies as st
 from tardis_machine.errors import SliceError
 from tardis_machine.history.slice import Slice
 from tardis_machine.messages import from_json
+from tardis_machine.pipeline import portions
 from tardis_machine.pipeline.frames import Form
-from tardis_machine.pipeline.replay import Period
+from tardis_machine.pipeline.replay import NormalizedReplay, Period
 from tardis_machine.pipeline.request import NormalizedRequest, RawRequest, parse_normalized_request, parse_raw_request
-from tardis_machine.processes.jobs import normalized
-from tardis_machine.processes.jobs.answer import CHUNK_WINDOW
+from tardis_machine.processes.jobs import answer, backlog, normalized
 from tardis_machine.processes.jobs.contract import (
+    CHUNK_BYTES,
+    CHUNK_WINDOW,
     Chunk,
     Done,
     Events,
@@ -30,7 +34,7 @@ from tardis_machine.processes.jobs.contract import (
     SliceDamaged,
     SliceOpened,
 )
-from tardis_machine.processes.jobs.replay import ReplayJob, make_job
+from tardis_machine.processes.jobs.replay import ReplayJob, ReplayJobs, make_job
 from tardis_machine.processes.jobs.slices import SliceQueue
 
 DAY_US = 1_580_515_200_000_000
@@ -214,6 +218,78 @@ def test_a_slow_client_holds_up_its_job(monkeypatch: pytest.MonkeyPatch) -> None
     while job.runnable:
         sent += sum(isinstance(output, Chunk) for output in job.step())
     assert sent == CHUNK_WINDOW + 2
+
+
+COMPUTED = ("trade", "book_change", "quote", "book_snapshot_3_0ms", "book_snapshot_2_grouped10_0ms", "book_snapshot_2_5ms")
+
+
+class TestComputedMessages:
+    """However many one line causes, they leave a little at a time, and are those that computing all at once gives."""
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(recordings(), min_size=1, max_size=3), st.sampled_from(["lines", "frames"]))
+    def test_portions_change_nothing(self, recorded: list[list[list[bytes]]], form: Form) -> None:
+        kinds = [COMPUTED, ("book_change",), COMPUTED[2:]]
+        requests = [request(*kinds[place], with_disconnects=place == 1) for place in range(len(recorded))]
+        whole = answer_of(requests, recorded, form)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(portions, "MAX_LEVELS", 10)
+            patch.setattr(backlog, "MAX_LEVELS", 10)
+            patch.setattr(answer, "CHUNK_BYTES", 300)
+            assert answer_of(requests, recorded, form) == whole
+
+    def test_hundreds_for_each_line_leave_in_chunks(self) -> None:
+        names = [f"book_snapshot_100_{number}ms" for number in range(300)]
+        lines = [
+            book_line(number * 10_000_000, 48 + number % 4, 1 + number, "insert" if number else "partial") for number in range(50)
+        ]
+        job = started(ReplaySpec([request(*names)], "lines", publish=PUBLISH), [[lines]])
+        held: list[Output] = []
+        while job.runnable:
+            held += job.step()
+        chunks = [output for output in held if isinstance(output, Chunk)]
+        assert len(chunks) == CHUNK_WINDOW, "it waits for its client long before the end"
+        assert max(len(chunk.data) for chunk in chunks) < 2 * CHUNK_BYTES
+        assert max(len(output.events) for output in held if isinstance(output, Events)) <= 2 * len(names)
+        assert sum(chunk.messages for chunk in chunks) < 50 * len(names) / 4
+        rest = outputs_of_rest(job)
+        whole = sum(output.messages for output in (*held, *rest) if isinstance(output, Chunk))
+        assert whole == chunks_of_all_at_once(names, lines)
+
+
+def outputs_of_rest(job: ReplayJob) -> list[Output]:
+    job.grant(CHUNK_WINDOW)
+    return outputs_of(job)
+
+
+def chunks_of_all_at_once(names: Sequence[str], lines: list[bytes]) -> int:
+    replay = NormalizedReplay(request(*names))
+    [period] = replay.periods()
+    return len(replay.feed(period, lines))
+
+
+async def test_jobs_of_a_process_take_turns() -> None:
+    """Whoever has much to do has one step, then the next has one."""
+    put: list[int] = []
+    jobs = ReplayJobs(lambda number, output: put.append(number) if isinstance(output, Chunk) else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answer, "CHUNK_BYTES", 100)
+        for number in range(1, 4):
+            jobs.obey(number, "start", (ReplaySpec([request("book_change")], "lines", window=1000),))
+            for _ in range(2):
+                jobs.obey(number, "add_slice", (0, 0, to_slice(LINES)))
+            jobs.obey(number, "end_input", (0,))
+        while len(put) < 12:
+            await asyncio.sleep(0)
+        # A command between two steps is heard at once.
+        jobs.obey(2, "cancel", ())
+        heard = len(put)
+        while len(put) < heard + 6:
+            await asyncio.sleep(0)
+    turns = [number for number, _ in groupby(put)]
+    assert turns[:6] == [1, 2, 3, 1, 2, 3]
+    assert 2 not in put[heard:]
+    assert {1, 3} == set(put[heard : heard + 6])
 
 
 class TestDamage:

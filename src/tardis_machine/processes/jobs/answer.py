@@ -5,33 +5,29 @@ Invariant: a job that may send no more chunks does no work.
 
 from __future__ import annotations
 
+from collections import deque
+
 from ...messages import parse_timestamp_us
-from ...pipeline.compression import Compression, compressor
-from ...pipeline.frames import Form
-from .contract import Chunk, Output
+from ...pipeline.compression import compressor
+from .contract import CHUNK_BYTES, Chunk, Output, ReplaySpec
 
 __all__ = ["Answer", "instant_us"]
-
-# Large enough that a chunk's costs vanish, small enough that a slow reader holds little.
-CHUNK_BYTES = 256 * 1024
-# Chunks that may be on their way to the client before the job pauses.
-CHUNK_WINDOW = 4
 
 
 class Answer:
     """What was finished and has not left yet."""
 
-    def __init__(self, form: Form, compression: Compression | None) -> None:
-        self._compressor = None if compression is None else compressor(compression)
+    def __init__(self, spec: ReplaySpec) -> None:
+        self._compressor = None if spec.compression is None else compressor(spec.compression)
         # Without bytes nothing is gathered: each step says how far it came, and waits for who publishes its events.
-        self._has_bytes = form != "none"
-        self._pending: list[bytes] = []
+        self._has_bytes = spec.form != "none"
+        # Bytes, how many messages they are, and the local time of the last of them.
+        self._parts: deque[tuple[bytes, int, int]] = deque()
         self._pending_bytes = 0
-        self._pending_messages = 0
-        # Local time of the last message that was added.
+        # Local time of the last message that left.
         self._reached_us = 0
         # Chunks that may still leave before the client has taken some.
-        self._window = CHUNK_WINDOW
+        self._window = spec.window
 
     def grant(self, chunks: int) -> None:
         """The client took this many chunks."""
@@ -45,14 +41,17 @@ class Answer:
     @property
     def is_pending(self) -> bool:
         """Whether something waits to leave."""
-        return self._pending_messages > 0
+        return bool(self._parts)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that nothing more is to be made."""
+        return self._pending_bytes >= CHUNK_BYTES
 
     def add(self, data: bytes, messages: int, reached_us: int) -> None:
-        """More messages as finished bytes, and the local time of the last of them."""
-        self._pending.append(data)
+        """More messages as finished bytes, and the local time of the last of them. They leave in one chunk, or with others in one."""
+        self._parts.append((data, messages, reached_us))
         self._pending_bytes += len(data)
-        self._pending_messages += messages
-        self._reached_us = reached_us or self._reached_us
 
     def send(self, chunk: Chunk, outputs: list[Output]) -> None:
         """A chunk that waits for nothing."""
@@ -60,15 +59,30 @@ class Answer:
         self._window -= 1
 
     def flush_full(self, outputs: list[Output]) -> None:
-        """Sends what waits, where it is enough for a chunk."""
-        if self._pending_bytes >= CHUNK_BYTES or not self._has_bytes:
+        """Sends what waits, as far as it is enough for chunks and the client can take them."""
+        if not self._has_bytes:
             self.flush(outputs)
+        while self.is_full and self.may_send:
+            self._send_chunk(outputs, is_last=False)
 
     def flush(self, outputs: list[Output], *, is_last: bool = False) -> None:
-        """Sends what waits; with the last, what the compressor held back too."""
-        data = b"".join(self._pending)
-        messages = self._pending_messages
-        self._pending, self._pending_bytes, self._pending_messages = [], 0, 0
+        """Sends what waits and is less than a chunk; with the last, what the compressor held back too."""
+        while self.is_full:
+            self._send_chunk(outputs, is_last=False)
+        self._send_chunk(outputs, is_last=is_last)
+
+    def _send_chunk(self, outputs: list[Output], *, is_last: bool) -> None:
+        """Sends the parts of one chunk, or all that is left."""
+        parts: list[bytes] = []
+        size_bytes = messages = 0
+        while self._parts and size_bytes < CHUNK_BYTES:
+            part, count, reached_us = self._parts.popleft()
+            parts.append(part)
+            size_bytes += len(part)
+            messages += count
+            self._reached_us = reached_us or self._reached_us
+        self._pending_bytes -= size_bytes
+        data = b"".join(parts)
         if self._compressor is not None and (data or is_last):
             data = self._compressor(data, is_last)
         if data or (messages and not self._has_bytes):

@@ -6,6 +6,7 @@ of its exchange.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from traceback import format_exception
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ...bronze.event import Event
 
 __all__ = [
+    "CHUNK_BYTES",
+    "CHUNK_WINDOW",
     "Chunk",
     "Done",
     "Events",
@@ -35,6 +38,7 @@ __all__ = [
     "LiveSpec",
     "News",
     "Output",
+    "PackedEvents",
     "PublishSpec",
     "ReplaySpec",
     "SliceDamaged",
@@ -42,6 +46,12 @@ __all__ = [
     "ViewSpec",
     "to_failed",
 ]
+
+
+CHUNK_BYTES = 256 * 1024
+"""What a chunk has, about: large enough that its costs vanish, small enough that a slow reader holds little."""
+CHUNK_WINDOW = 4
+"""Chunks that may be on their way to a client before its job pauses, so that neither waits for the other."""
 
 
 class PublishSpec(msgspec.Struct, frozen=True):
@@ -72,6 +82,8 @@ class ReplaySpec(msgspec.Struct, frozen=True):
     form: Form
     compression: Compression | None = None
     publish: PublishSpec | None = None
+    window: int = CHUNK_WINDOW
+    """Chunks that may be on their way at first; `grant` adds to them."""
 
     @property
     def is_raw(self) -> bool:
@@ -144,6 +156,17 @@ class Hearing(msgspec.Struct, gc=False):
     is_complete: bool
 
 
+class PackedEvents(msgspec.Struct, gc=False):
+    """Events as they came: they may wait long for their turn, and take several times the memory once they are objects."""
+
+    payload: bytearray
+
+    def unpack(self) -> Events:
+        """The events."""
+        events: Events = pickle.loads(self.payload)  # noqa: S301 - from our own child process
+        return events
+
+
 class SliceOpened(msgspec.Struct, gc=False):
     """A slice is being read: the job may be given another."""
 
@@ -173,7 +196,7 @@ class Failed(msgspec.Struct, gc=False):
 
 News = SliceOpened | SliceDamaged | Hearing
 """What a job tells whoever runs it; it concerns no client."""
-Output = Chunk | Events | Greeting | News | Done | Failed
+Output = Chunk | Events | PackedEvents | Greeting | News | Done | Failed
 
 
 def to_failed(error: Exception) -> Failed:

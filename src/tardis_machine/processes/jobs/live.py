@@ -15,6 +15,7 @@ from msgspec import structs
 from ...messages import BookChange, Disconnect, ErrorMessage, Message
 from ...pipeline.current_state import CurrentState
 from ...pipeline.frames import MESSAGES_TO_BYTES
+from ...pipeline.portions import in_portions
 from ...pipeline.recording import open_recorder
 from ...pipeline.stream import LiveStream
 from ...pipeline.topics import LiveTopic
@@ -43,6 +44,7 @@ class _WrittenView:
         self._view = View(spec.request)
         self._to_bytes = MESSAGES_TO_BYTES[spec.form]
         self.feed = self._view.feed
+        self.weight = self._view.weight
 
     def write(self, messages: list[Message]) -> Chunk | None:
         """What clients see of what came of the view; None: nothing."""
@@ -148,11 +150,12 @@ class LiveJob:
         self._states[connection].take(messages)
         self._note(connection, messages[-1])
         for number, view in self._views.items():
-            seen = view.feed(connection, messages)
-            if self._publication is not None:
-                self._publish(self._publication.events(seen, view.published))
-            if chunk := view.write(seen):
-                self._put(number, chunk)
+            for portion in in_portions(messages, view.weight):
+                seen = view.feed(connection, portion)
+                if self._publication is not None:
+                    self._publish(self._publication.events(seen, view.published))
+                if chunk := view.write(seen):
+                    self._put(number, chunk)
 
     def _note(self, connection: int, last: Message) -> None:
         """Tells when all connections bring data, and when one of them no longer does."""

@@ -5,14 +5,13 @@ Invariant: what is sent, and in which order, depends on the slices alone, never 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ...messages import Disconnect
+from ...messages import Disconnect, Message
 from ...pipeline.frames import MESSAGES_TO_BYTES
-from ...pipeline.merger import merge_batches
+from ...pipeline.portions import PLAIN_WEIGHT, in_portions
 from ...pipeline.replay import NormalizedReplay
 from ...pipeline.request import NormalizedRequest
 from .answer import instant_us
+from .backlog import Backlog
 from .contract import Events, Output, ReplaySpec
 from .steps import SteppedJob
 
@@ -32,6 +31,9 @@ class NormalizedJob(SteppedJob):
         publishing = spec.publish is not None
         self._replays = [NormalizedReplay(request, publishing) for request in requests]
         super().__init__(spec, [replay.periods() for replay in self._replays])
+        self._backlog = Backlog(self._replays)
+        # Of the messages that become bytes together, all may be of the heaviest kind.
+        self._heaviest = max(PLAIN_WEIGHT, *(replay.heaviest for replay in self._replays))
         self._to_bytes = MESSAGES_TO_BYTES[spec.form]
         self._encoder = None if spec.publish is None else spec.publish.make_encoder()
         # Exchanges whose disconnects are published, but which the client did not ask to see.
@@ -40,15 +42,23 @@ class NormalizedJob(SteppedJob):
         )
 
     def _can_advance(self) -> bool:
-        return all(queue.ready for queue in self._queues)
+        return bool(self._backlog) or all(queue.ready for queue in self._queues)
 
     def _advance(self, outputs: list[Output]) -> bool:
-        for queue in self._queues:
-            queue.open(outputs)
-        if all(queue.exhausted for queue in self._queues):
-            return True
-        if all(queue.has_lines or queue.exhausted for queue in self._queues):
-            self._map(self._take(), outputs)
+        if not self._backlog:
+            for queue in self._queues:
+                queue.open(outputs)
+            if all(queue.exhausted for queue in self._queues):
+                return True
+            if all(queue.has_lines or queue.exhausted for queue in self._queues):
+                self._backlog.put(
+                    [
+                        (request, self._replays[request].normalize(self._queues[request].period, lines))
+                        for request, lines in self._take()
+                    ]
+                )
+        if messages := self._backlog.take():
+            self._finish(messages, outputs)
         return False
 
     def _take(self) -> list[tuple[int, list[bytes]]]:
@@ -61,13 +71,11 @@ class NormalizedJob(SteppedJob):
             return [(first, self._queues[first].take(share_bytes))]
         return [(request, lines) for request, lines in taken if lines]
 
-    def _map(self, taken: Sequence[tuple[int, list[bytes]]], outputs: list[Output]) -> None:
-        batches = [self._replays[request].feed(self._queues[request].period, lines) for request, lines in taken]
-        messages = batches[0] if len(batches) == 1 else merge_batches(batches)
-        if self._encoder is not None and messages:
+    def _finish(self, messages: list[Message], outputs: list[Output]) -> None:
+        if self._encoder is not None:
             outputs.append(Events(self._encoder.encode(messages)))
         if self._hides_disconnects_of:
             hidden = self._hides_disconnects_of
             messages = [m for m in messages if not (isinstance(m, Disconnect) and m.exchange in hidden)]
-        if messages:
-            self._answer.add(self._to_bytes(messages), len(messages), instant_us(messages[-1].local_timestamp))
+        for part in in_portions(messages, self._heaviest):
+            self._answer.add(self._to_bytes(part), len(part), instant_us(part[-1].local_timestamp))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -50,11 +51,13 @@ def make_job(spec: ReplaySpec) -> ReplayJob:
 
 
 class ReplayJobs:
-    """See Jobs. Steps run on the event loop, between which commands are heard."""
+    """See Jobs. Steps run on the event loop. Between two of them commands are heard, and whoever waits longest has the next."""
 
     def __init__(self, put: Put) -> None:
         self._put = put
         self._jobs: dict[int, ReplayJob] = {}
+        # The jobs that can do something now, in the order of their turns.
+        self._turns: OrderedDict[int, None] = OrderedDict()
         self._is_paused = False
         # Whether `_step` is about to be called.
         self._is_scheduled = False
@@ -71,7 +74,7 @@ class ReplayJobs:
             self._forget(number)
         elif number in self._jobs:
             getattr(self._jobs[number], name)(*arguments)
-        self._schedule()
+        self._queue(number)
 
     def pause(self) -> None:
         """See Jobs."""
@@ -85,22 +88,31 @@ class ReplayJobs:
     async def wait(self) -> None:
         """See Jobs: nothing goes on after it was cancelled."""
 
+    def _queue(self, number: int) -> None:
+        """Puts a job last in the order of turns, where it can do something; one that has a place keeps it."""
+        if number in self._jobs and self._jobs[number].runnable:
+            self._turns.setdefault(number)
+            self._schedule()
+
     def _schedule(self) -> None:
-        if not self._is_scheduled and not self._is_paused and any(job.runnable for job in self._jobs.values()):
+        if self._turns and not self._is_scheduled and not self._is_paused:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._step)
 
     def _step(self) -> None:
         self._is_scheduled = False
-        for number, job in list(self._jobs.items()):
-            if job.runnable and not self._is_paused:
-                for output in job.step():
-                    self._put(number, output)
-                    if isinstance(output, (Done, Failed)):
-                        self._forget(number)
+        if self._is_paused or not self._turns:
+            return
+        number, _ = self._turns.popitem(last=False)
+        for output in self._jobs[number].step():
+            self._put(number, output)
+            if isinstance(output, (Done, Failed)):
+                self._forget(number)
+        self._queue(number)
         self._schedule()
 
     def _forget(self, number: int) -> None:
+        self._turns.pop(number, None)
         if self._jobs.pop(number, None) is not None:
             gc.collect()  # in a worker, nothing else does
 

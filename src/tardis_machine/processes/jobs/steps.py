@@ -22,7 +22,7 @@ class SteppedJob(ABC):
 
     def __init__(self, spec: ReplaySpec, periods: Sequence[list[Period]]) -> None:
         self._queues = [SliceQueue(request, its_periods) for request, its_periods in enumerate(periods)]
-        self._answer = Answer(spec.form, spec.compression)
+        self._answer = Answer(spec)
         # Complete, or failed.
         self._ended = False
 
@@ -59,7 +59,9 @@ class SteppedJob(ABC):
         """A little work, and what came of it."""
         outputs: list[Output] = []
         try:
-            if not self._can_advance():
+            if self._answer.is_full:
+                self._answer.flush_full(outputs)  # before more is made
+            elif not self._can_advance():
                 self._answer.flush(outputs)  # while it waits for a slice, what is finished should not wait too
             elif self._advance(outputs):
                 self._ended = True
