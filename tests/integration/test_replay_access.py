@@ -18,7 +18,6 @@ import pytest_asyncio
 from tardis_machine import TardisMachine
 from tardis_machine.engine import Machine
 from tardis_machine.errors import SettingsError
-from tardis_machine.pipeline.limits import RequestLimits
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.server.app import _application
 from tardis_machine.server.connections import Connections
@@ -110,6 +109,19 @@ async def test_a_session_is_a_name_and_no_path(client: Client, cache_dir: Path) 
         assert len([frame async for frame in socket]) > 100
         assert socket.close_code == 1000
     assert tree(cache_dir) == before
+
+
+async def test_who_subscribes_to_what_was_never_recorded_is_told_what_was(client: Client) -> None:
+    query = {"exchange": "bitmex", "from": options()["from"], "to": options()["to"]}
+    async with client.http.ws_connect(client.url("/ws-replay"), params=query) as socket:
+        await socket.send_json({"op": "subscribe", "args": ["candles:XBTUSD"]})
+        ending = await socket.receive()
+        assert (ending.type, ending.data) == (aiohttp.WSMsgType.CLOSE, 1008)
+        assert str(ending.extra).startswith("nothing that was subscribed to was recorded; bitmex has trade")
+    async with client.http.ws_connect(client.url("/ws-replay"), params=query) as socket:
+        await socket.send_json({"op": "subscribe", "args": ["candles:XBTUSD", "trade:XBTUSD"]})
+        assert {json.loads(frame.data)["table"] async for frame in socket} == {"trade"}
+        assert socket.close_code == 1000
 
 
 def tree(cache_dir: Path) -> tuple[list[Path], list[Path]]:

@@ -126,7 +126,6 @@ async def test_answers_compress_when_asked(client: Client, encoding: str) -> Non
         (options(**{"from": "yesterday"}), "from", "expected an ISO 8601 date"),
         (options(to="2019-01-01"), "to", "not before from"),
         (options(withDisconnectMessages="yes"), "withDisconnectMessages", "expected true or false"),
-        (options(symbol=["XBTUSD"]), "symbol", "did you mean symbols?"),
         ([options(), options(exchange="x")], "[1].exchange", "expected one of"),
         ([], "options", "at least one request"),
         ("text", "options", "expected a JSON object"),

@@ -128,7 +128,14 @@ def plain_options(parrots: tuple[int, int]) -> dict[str, str]:
     }
     names = ["api-key", "auth-token", "kafka-sasl-password", "kafka-schema-registry-password"]
     names += [f"{bus}-{name}" for bus in ("kinesis", "sqs") for name in ("access-key-id", "secret-access-key", "session-token")]
+    given["exchange-credentials"] = exchange_credentials()
     return given | {name: canary(name) for name in names}
+
+
+def exchange_credentials() -> str:
+    """Of an account, as a pair."""
+    quoted = canary("exchange-credentials").replace('"', '""')
+    return f'OKX_API_KEY="{quoted}"'
 
 
 def other_options(parrots: tuple[int, int], folder: Path) -> dict[str, str]:
@@ -190,7 +197,8 @@ def test_every_secret_option_has_a_canary(parrots: tuple[int, int], tmp_path: Pa
 
 
 def test_config_and_help_show_none() -> None:
-    given = {option.name: canary(option.name) for option in SECRETS if option.name != "bus-option"}
+    given = {option.name: canary(option.name) for option in SECRETS if option.name not in ("bus-option", "exchange-credentials")}
+    given["exchange-credentials"] = exchange_credentials()
     password = quote(canary("url"), safe="")
     given |= {"kafka-brokers": "h", "kafka-topic": "t", "redis-url": f"redis://:{password}@h", "redis-stream": "s"}
     given |= {

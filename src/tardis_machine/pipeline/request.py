@@ -20,6 +20,7 @@ from ..dates import parse_date_us
 from ..errors import OptionsError
 from ..exchanges import DATA_TYPES, Exchange, exchange_named
 from ..filters import Filter, merge_filters
+from ..telemetry import get_logger
 from .limits import RequestLimits
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "parse_stream_request",
     "parse_stream_requests",
 ]
+
+log = get_logger("requests")
 
 DEFAULT_TIMEOUT_MS = 10_000
 
@@ -141,6 +144,22 @@ def _one_or_many(options: Any, limits: RequestLimits | None, parse: Callable[...
     return [parse(item, limits, f"[{index}].") for index, item in enumerate(options)]
 
 
+# Names of fields that were ignored, each of which is told once; clients may send any number of them.
+_told: set[str] = set()
+_MOST_TOLD = 1_000
+
+
+def _ignore_others(fields: Mapping[str, Any], known: set[str]) -> None:
+    """Clients of the Node server send fields that it does not know either: they are passed over, and the log says so."""
+    for name in fields:
+        shown = brief(name)
+        if name not in known and shown not in _told and len(_told) < _MOST_TOLD:
+            _told.add(shown)
+            near = get_close_matches(name[:80], known, 1)
+            nearest = near[0] if near else "none"
+            log.warning("a field of a request is not known and was ignored", field=shown, nearest=nearest)
+
+
 class _Fields:
     """Reads fields of one options object, each with its own sentence where it is wrong."""
 
@@ -150,11 +169,7 @@ class _Fields:
         self._options = options
         self._limits = limits
         self._prefix = prefix
-        for name in options:
-            if name not in known:
-                near = get_close_matches(name[:80], known, 1)
-                hint = f"; did you mean {near[0]}?" if near else f"; expected {', '.join(sorted(known))}"
-                raise self._wrong(name if name.isidentifier() and len(name) < 80 else brief(name), f"not an option{hint}")
+        _ignore_others(options, known)
 
     def _wrong(self, name: str, problem: str) -> OptionsError:
         field = f"{self._prefix}{name}"
@@ -281,11 +296,7 @@ class _Fields:
         name = f"filters[{index}]"
         if not isinstance(item, Mapping):
             raise self._wrong(name, f"expected {{channel, symbols?}}, got {brief(item)}")
-        for key in item:
-            if key not in ("channel", "symbols"):
-                raise self._wrong(
-                    f"{name}.{key}" if len(key) < 80 else name, f"not an option; expected channel and symbols, got {brief(key)}"
-                )
+        _ignore_others(item, {"channel", "symbols"})
         channel = item.get("channel")
         if channel not in exchange.channels:
             known = ", ".join(exchange.channels)

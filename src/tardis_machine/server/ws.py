@@ -295,18 +295,18 @@ class Member:
         # Before they are looked at: several filters may share a list.
         self._symbols += sum(len(item.symbols) for item in filters if item.symbols is not UNSET)
         self._limits.check("max_symbols", self._symbols, "subscriptions", "symbols")
-        return _checked(filters)
+        return [item for item in _checked(filters) if item.channel in self._exchange.channels]
 
     def request(self) -> RawRequest:
         """What to replay to it; what it says from now on is passed over."""
         self.connection.take = None
         if self._filters is None:
             raise OptionsError(f"{self._exchange.name}: no subscription was received within {SESSION_START_DELAY_S:g} seconds")
-        request = self._request
-        # No filter would mean everything: who subscribed only to what was not recorded gets an empty replay.
-        to_us = request.to_us if self._filters or self._exchange.subscribes_to_all else request.from_us
-        filters = merge_filters(self._filters)
-        return RawRequest(exchange=request.exchange, from_us=request.from_us, to_us=to_us, filters=filters)
+        if not self._filters and not self._exchange.subscribes_to_all:
+            channels = ", ".join(self._exchange.channels)
+            raise OptionsError(f"nothing that was subscribed to was recorded; {self._exchange.name} has {channels}")
+        request, filters = self._request, merge_filters(self._filters)
+        return RawRequest(exchange=request.exchange, from_us=request.from_us, to_us=request.to_us, filters=filters)
 
 
 def _checked(filters: Sequence[Filter]) -> Sequence[Filter]:

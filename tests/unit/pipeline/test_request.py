@@ -45,13 +45,11 @@ def test_a_raw_request_is_read() -> None:
         ({"filters": ["trade"]}, "filters[0]"),
         ({"filters": [{"channel": "trades"}]}, "filters[0].channel"),
         ({"filters": [{"channel": "trade", "symbols": "XBTUSD"}]}, "filters[0].symbols"),
-        ({"filters": [{"channel": "trade", "symbol": []}]}, "filters[0].symbol"),
         ({"apiKey": 5}, "apiKey"),
         ({"autoCleanup": 1}, "autoCleanup"),
         ({"waitWhenDataNotYetAvailable": -1}, "waitWhenDataNotYetAvailable"),
         ({"from": "2020-13-01"}, "from"),
         ({"from": None}, "from"),
-        ({"dataTypes": ["trade"]}, "dataTypes"),
     ],
 )
 def test_a_mistake_is_named(change: dict[str, Any], field: str) -> None:
@@ -59,6 +57,14 @@ def test_a_mistake_is_named(change: dict[str, Any], field: str) -> None:
         parse_raw_request(RAW | change)
     assert caught.value.field == field
     assert str(caught.value).startswith(field)
+
+
+def test_fields_that_are_not_known_are_ignored_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    odd = RAW | {"dataTypez": ["trade"], "filters": [{"channel": "trade", "symbolz": ["XBTUSD"]}]}
+    assert parse_raw_request(odd) == parse_raw_request(RAW | {"filters": [{"channel": "trade"}]})
+    parse_raw_request(odd)
+    told = [record.__dict__["fields"] for record in caplog.records]
+    assert told == [{"field": "'dataTypez'", "nearest": "none"}, {"field": "'symbolz'", "nearest": "symbols"}]
 
 
 def test_an_api_key_is_never_repeated() -> None:
