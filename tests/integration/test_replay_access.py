@@ -18,7 +18,6 @@ import pytest_asyncio
 from tardis_machine import TardisMachine
 from tardis_machine.engine import Machine
 from tardis_machine.errors import SettingsError
-from tardis_machine.pipeline.limits import RequestLimits
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.server.app import _application
 from tardis_machine.server.connections import Connections

@@ -17,7 +17,6 @@ from aiohttp.typedefs import Middleware
 from msgspec import structs
 
 from ..engine import Engine, Machine
-from ..errors import SettingsError
 from ..pipeline.limits import RequestLimits
 from ..realtime.backoff import Timings
 from ..settings.resolve import Settings, from_keywords

@@ -5,7 +5,6 @@ Invariant: a complete-looking answer is complete. An error before the first byte
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import logging
 import resource
