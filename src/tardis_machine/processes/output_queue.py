@@ -43,7 +43,8 @@ class OutputQueue:
         self._source = source
         self._on_news = on_news
         self._outputs: deque[Chunk | Events | PackedEvents | Done | Failed] = deque()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
+        """What nobody has taken yet."""
         self._is_paused = False
         # Set when there is something to take.
         self._waiter: asyncio.Future[None] | None = None
@@ -56,11 +57,10 @@ class OutputQueue:
             return
         assert not isinstance(output, Greeting)
         self._outputs.append(output)
-        if self._source is not None:
-            self._waiting_bytes += _size_bytes(output)
-            if self._waiting_bytes > MAX_WAITING_BYTES and not self._is_paused:
-                self._is_paused = True
-                self._source.pause()
+        self.waiting_bytes += _size_bytes(output)
+        if self._source is not None and self.waiting_bytes > MAX_WAITING_BYTES and not self._is_paused:
+            self._is_paused = True
+            self._source.pause()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -70,11 +70,10 @@ class OutputQueue:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         output = self._outputs.popleft()
-        if self._source is not None:
-            self._waiting_bytes -= _size_bytes(output)
-            if self._is_paused and self._waiting_bytes <= _RESUME_BYTES:
-                self._is_paused = False
-                self._source.resume()
+        self.waiting_bytes -= _size_bytes(output)
+        if self._source is not None and self._is_paused and self.waiting_bytes <= _RESUME_BYTES:
+            self._is_paused = False
+            self._source.resume()
         return output.unpack() if isinstance(output, PackedEvents) else output
 
 

@@ -47,6 +47,8 @@ class ReplayPool:
         self._most = most
         self._admitted = 0
         self._windows = ChunkWindows(unread_bytes)
+        # Of the replays under way.
+        self._queues: set[OutputQueue] = set()
         self._workers: list[Executor] = []
         # Those that replace the processes that die.
         self._watchers: set[asyncio.Task[None]] = set()
@@ -104,6 +106,16 @@ class ReplayPool:
         """The processes in use."""
         return [worker.pid for worker in self._workers if worker.pid is not None]
 
+    @property
+    def unread_bytes(self) -> int:
+        """What waits for clients, and has not been taken to be sent to them."""
+        return sum(queue.waiting_bytes for queue in self._queues)
+
+    @property
+    def running(self) -> int:
+        """How many replays are under way."""
+        return self._admitted
+
     @contextmanager
     def admitted(self) -> Iterator[None]:
         """A place for one replay; BusyError where all are taken."""
@@ -127,6 +139,7 @@ class ReplayPool:
             senders[news.request].take(news)
 
         queue = OutputQueue(on_news=take)
+        self._queues.add(queue)
         try:
             with (
                 ChunkWindow(self._windows, spec) as window,
@@ -140,6 +153,7 @@ class ReplayPool:
                     if isinstance(output, Chunk):
                         job.command("grant", 1 + window.grow())
         finally:
+            self._queues.discard(queue)
             # All are cancelled before anything is waited for: this task itself may be cancelled while it waits.
             fetching = [task for sender in senders for task in sender.cancel()]
             await asyncio.gather(*fetching, return_exceptions=True)

@@ -126,6 +126,7 @@ class HttpRoutes:
             "memoryInfo": {"rssMB": _resident_mb()},
             "workers": len(self._machine.workers.pids),
             "live": len(self._machine.live.pids),
+            "replays": {"running": self._machine.workers.running, "unreadBytes": self._machine.workers.unread_bytes},
             "buses": {} if publisher is None else {health.bus: to_builtins(health) for health in publisher.health()},
         }
         return web.Response(body=orjson.dumps(body), content_type="application/json")
