@@ -119,8 +119,8 @@ async def test_who_subscribes_to_what_was_never_recorded_is_told_what_was(client
         assert (ending.type, ending.data) == (aiohttp.WSMsgType.CLOSE, 1008)
         assert str(ending.extra).startswith("nothing that was subscribed to was recorded; bitmex has trade")
     async with client.http.ws_connect(client.url("/ws-replay"), params=query) as socket:
-        await socket.send_json({"op": "subscribe", "args": ["candles:XBTUSD", "trade:XBTUSD"]})
-        assert {json.loads(frame.data)["table"] async for frame in socket} == {"trade"}
+        await socket.send_json({"op": "subscribe", "args": ["candles:XBTUSD", "trade:XBTUSD", "orderBookL2:XBTUSD"]})
+        assert {json.loads(frame.data)["table"] async for frame in socket} == {"trade", "orderBookL2"}
         assert socket.close_code == 1000
 
 
