@@ -130,7 +130,8 @@ class Connections:
         self._forget(protocol)
         if protocol.transport is not None:
             self._leaving.add(protocol)
-            protocol.transport.close()
+            # Not closed in order, which would wait for a client that does not read.
+            protocol.transport.abort()
         elif protocol in self._connecting:
             self._leaving.add(protocol)
             if protocol in self._shaking_hands:

@@ -19,7 +19,7 @@ __all__ = ["ListeningPort", "bind"]
 _BACKLOG = 1024
 # Accepted at a time, so that other work of the loop has its turn.
 _ACCEPTED_AT_ONCE = 16
-_PAUSE_S = 0.1
+_PAUSE_S = 0.02
 
 
 async def bind(host: str, port: int) -> list[socket.socket]:
@@ -83,18 +83,23 @@ class ListeningPort:
         if bound.fileno() >= 0:
             self._loop.add_reader(bound.fileno(), self._accept, bound)
 
+    def _pause(self, bound: socket.socket) -> None:
+        """Takes no connection for a moment."""
+        self._loop.remove_reader(bound.fileno())
+        self._loop.call_later(_PAUSE_S, self._listen, bound)
+
     def _accept(self, bound: socket.socket) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             if not self._connections.is_ready:
-                return  # the loop calls again, after those that were closed are gone
+                self._pause(bound)  # until those that were closed are gone
+                return
             try:
                 accepted, _ = bound.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
                 # No descriptor or memory is left: who knocks waits in the system's queue.
-                self._loop.remove_reader(bound.fileno())
-                self._loop.call_later(_PAUSE_S, self._listen, bound)
+                self._pause(bound)
                 return
             accepted.setblocking(False)
             self._connections.take(accepted, self._make_protocol, self._tls)
