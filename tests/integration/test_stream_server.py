@@ -121,7 +121,6 @@ async def test_bad_options_are_refused_with_the_field(tmp_path: Path) -> None:
             ({"exchange": "binance-jersey"}, "exchange: binance-jersey has no live data"),
             ({"exchange": "coinbase", "symbols": None}, "symbols: live data of coinbase needs at least one symbol"),
             ({"timeoutIntervalMS": -1}, "timeoutIntervalMS: expected milliseconds from 0 (never) to 86400000, got -1"),
-            ({"from": "2020-01-01"}, "from: not an option"),
         ):
             async with client.http.ws_connect(client.ws_url(ROUTE), params=asked(**wrong)) as socket:
                 message = await socket.receive()
