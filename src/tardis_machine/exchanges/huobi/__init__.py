@@ -38,7 +38,9 @@ def _exchange(name: str, docs: str, channels: str, mappers: dict[str, tuple[Vers
 _TRADE = (Version(market.HuobiTradeMapper),)
 _BOOK_CHANGE = (Version(market.HuobiBookChangeMapper),)
 _BOOK_TICKER = (Version(market.HuobiBookTickerMapper),)
-_DERIVATIVES = "depth detail trade bbo basis liquidation_orders contract_info open_interest elite_account_ratio elite_position_ratio"
+_DERIVATIVES = (
+    "depth detail trade bbo basis liquidation_orders contract_info open_interest elite_account_ratio elite_position_ratio"
+)
 _DERIVATIVES_LIVE = LiveApi(HuobiFeed, "wss://api.hbdm.com", "https://api.hbdm.com")
 _SWAPS = {
     "trade": _TRADE,

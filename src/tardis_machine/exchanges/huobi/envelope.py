@@ -41,10 +41,7 @@ def sides_of(book: Json) -> tuple[Sequence[Any], Sequence[Any]]:
 
 def to_levels(pairs: Iterable[Sequence[Any]]) -> list[BookLevel]:
     """`[[price, amount], …]` of JSON numbers."""
-    return [
-        BookLevel(verbatim(pair[0]), verbatim(pair[1])) if len(pair) > 1 else _short_level(pair)
-        for pair in pairs
-    ]
+    return [BookLevel(verbatim(pair[0]), verbatim(pair[1])) if len(pair) > 1 else _short_level(pair) for pair in pairs]
 
 
 def _short_level(pair: Sequence[Any]) -> BookLevel:
