@@ -7,7 +7,7 @@ milliseconds. Spot books were whole (`depth`) before 2020-07-03; since then they
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from ...filters import Filter
@@ -29,7 +29,7 @@ def read_subscription(message: Json, date_us: int, *, channels: Collection[str])
     return [Filter(parts[2], [parts[1]])] if len(parts) > 2 and parts[2] in channels else []
 
 
-def _exchange(name: str, docs: str, channels: str, mappers: dict[str, tuple[Version, ...]], live: LiveApi | None) -> Exchange:
+def _exchange(name: str, docs: str, channels: str, mappers: Mapping[str, tuple[Version, ...]], live: LiveApi | None) -> Exchange:
     names = tuple(channels.split())
     subscriptions = partial(read_subscription, channels=frozenset(names))
     return Exchange(name, docs, names, mappers, subscriptions, live=live, prepare=with_long_ids)

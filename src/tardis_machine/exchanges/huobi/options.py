@@ -21,7 +21,7 @@ __all__ = ["HuobiOptionSummaryMapper"]
 class HuobiOption(NamedTuple):
     """What the name of an option says."""
 
-    index: str
+    underlying: str
     expiration: Timestamp
     strike: float
 
@@ -87,8 +87,8 @@ class HuobiOptionSummaryMapper(Mapper):
                 vega=nonzero_number(data.get("vega")),
                 theta=nonzero_number(data.get("theta")),
                 rho=UNSET,
-                underlying_price=self._index_prices.get(option.index, UNSET),
-                underlying_index=option.index,
+                underlying_price=self._index_prices.get(option.underlying, UNSET),
+                underlying_index=option.underlying,
                 timestamp=timestamp_from_ms(message.get("ts", UNSET)),
                 local_timestamp=local_timestamp,
             ),
