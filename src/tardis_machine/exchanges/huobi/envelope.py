@@ -5,12 +5,12 @@ Invariant: pure. Numbers that need no conversion come out as they were sent.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from ...messages import UNSET, BookLevel, Side
-from .._long_numbers import long_numbers_as_text
 from .._mapper import Json
 from .._parsing import verbatim
 from .._spelling import Spelling
@@ -53,9 +53,15 @@ def to_side(direction: Any) -> Side:
     return "buy" if direction == "buy" else "sell" if direction == "sell" else "unknown"
 
 
-_quote_id, _quote_trade_id = long_numbers_as_text("id"), long_numbers_as_text("tradeId")
+# Of `id` and of `tradeId`; other fields of trades that end so are no numbers. One search for both, as each trade pays for it.
+_LONG_ID = re.compile(rb'(d"\s*:\s*)(-?\d{19,})(?![\d.eE])')
 
 
 def with_long_ids(text: bytes) -> bytes:
-    """The text of a message in which no id of a trade is too long for the JSON parser: spot's have 23 digits."""
-    return _quote_trade_id(_quote_id(text)) if b".trade.detail" in text else text
+    """The text of a message with quotes around ids of trades that are too long for the JSON parser: spot's have 23 digits."""
+    return _LONG_ID.sub(_quoted, text) if b".trade.detail" in text else text
+
+
+# A template would take twice the time.
+def _quoted(found: re.Match[bytes]) -> bytes:
+    return b'%b"%b"' % (found[1], found[2])
