@@ -1,4 +1,4 @@
-"""HitBTC. https://hitbtc-com.github.io/hitbtc-api/#socket-market-data
+"""HitBTC. https://api.hitbtc.com/#socket-market-data
 
 API v2 speaks JSON-RPC, and a message names its method: `{"jsonrpc": "2.0", "method": "updateTrades", "params": {"symbol": "ETHBTC",
 "data": [{"id": 54469456, "price": "0.054656", "quantity": "0.057", "side": "buy", "timestamp": "2017-10-19T16:33:42.821Z"}]}}`. Numbers
@@ -100,7 +100,7 @@ class HitbtcFeed(Feed):
 EXCHANGES = (
     Exchange(
         name="hitbtc",
-        docs="https://hitbtc-com.github.io/hitbtc-api/#socket-market-data",
+        docs="https://api.hitbtc.com/#socket-market-data",
         channels=("updateTrades", "snapshotTrades", "snapshotOrderbook", "updateOrderbook"),
         mappers={"trade": (Version(HitbtcTradeMapper),), "book_change": (Version(HitbtcBookChangeMapper),)},
         subscriptions=read_subscription,

@@ -98,7 +98,13 @@ class PoloniexV1BookChangeMapper(PoloniexV1Mapper):
             elif item[0] == _SNAPSHOT:
                 book = item[1]["orderBook"]
                 yield BookChange(
-                    symbol, self.exchange, True, _snapshot_side(book[1]), _snapshot_side(book[0]), local_timestamp, local_timestamp
+                    symbol,
+                    self.exchange,
+                    True,
+                    _snapshot_side(book[1]),
+                    _snapshot_side(book[0]),
+                    local_timestamp,
+                    local_timestamp,
                 )
         if has_orders:
             yield BookChange(symbol, self.exchange, False, bids, asks, local_timestamp, local_timestamp)
