@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import orjson
 
@@ -30,6 +31,7 @@ _TRADES, _ORDERS, _BOOK = _CHANNELS = ("live_trades", "live_orders", "diff_order
 _LAST_US = 8_640_000_000_000_000_000
 
 
+@lru_cache(maxsize=10_000)
 def _symbol_of(channel: str) -> str:
     return channel[channel.rfind("_") + 1 :].upper()
 
@@ -66,9 +68,10 @@ class BitstampTradeMapper(Mapper):
 class _Book:
     """What is known of one book."""
 
-    __slots__ = ("has_snapshot", "microseconds", "seconds", "waiting")
+    __slots__ = ("has_snapshot", "microseconds", "seconds", "symbol", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, symbol: str) -> None:
+        self.symbol = symbol
         self.has_snapshot = False
         # The time of the last snapshot, and of the last one that told microseconds; NaN is before no change.
         self.seconds = math.nan
@@ -83,42 +86,43 @@ class BitstampBookChangeMapper(Mapper):
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
+        # By channel.
         self._books: dict[str, _Book] = {}
 
     def accepts(self, message: Json) -> bool:
         return "data" in message and message["channel"].startswith(_BOOK) and message.get("event") in ("data", "snapshot")
 
     def map(self, message: Json, local_timestamp: str) -> Iterable[BookChange]:
-        symbol = _symbol_of(message["channel"])
-        book = self._books.get(symbol)
+        channel, data = message["channel"], message["data"]
+        book = self._books.get(channel)
         if book is None:
-            book = self._books[symbol] = _Book()
+            book = self._books[channel] = _Book(_symbol_of(channel))
         if message["event"] == "snapshot":
-            return self._begin(symbol, book, message["data"], local_timestamp)
+            return self._begin(book, data, local_timestamp)
         if book.has_snapshot:
-            return self._change(symbol, book, message["data"], local_timestamp)
-        book.waiting.append(message["data"])
+            return self._change(book, data, local_timestamp)
+        book.waiting.append(data)
         return ()
 
-    def _begin(self, symbol: str, book: _Book, data: Json, local_timestamp: str) -> Iterator[BookChange]:
+    def _begin(self, book: _Book, data: Json, local_timestamp: str) -> Iterator[BookChange]:
         """A snapshot, and what waited for it."""
         seconds, has_microseconds = to_number(data.get("timestamp", UNSET)), "microtimestamp" in data
         microseconds = to_number(data["microtimestamp"]) if has_microseconds else book.microseconds
         timestamp = _from_microseconds(microseconds) if has_microseconds else timestamp_from_ms(seconds * 1000)
         bids, asks = levels(data.get("bids", ())), levels(data.get("asks", ()))
-        yield BookChange(symbol, self.exchange, True, bids, asks, timestamp, local_timestamp)
+        yield BookChange(book.symbol, self.exchange, True, bids, asks, timestamp, local_timestamp)
         book.has_snapshot, book.seconds, book.microseconds = True, seconds, microseconds
         for change in book.waiting:
-            yield from self._change(symbol, book, change, local_timestamp)
+            yield from self._change(book, change, local_timestamp)
         book.waiting = []
 
-    def _change(self, symbol: str, book: _Book, data: Json, local_timestamp: str) -> Sequence[BookChange]:
+    def _change(self, book: _Book, data: Json, local_timestamp: str) -> Sequence[BookChange]:
         """A change; nothing where the snapshot holds it."""
         microseconds = to_number(data.get("microtimestamp", UNSET))
         if microseconds <= book.microseconds or to_number(data.get("timestamp", UNSET)) < book.seconds:
             return ()
         bids, asks = levels(data.get("bids", ())), levels(data.get("asks", ()))
-        return (BookChange(symbol, self.exchange, False, bids, asks, _from_microseconds(microseconds), local_timestamp),)
+        return (BookChange(book.symbol, self.exchange, False, bids, asks, _from_microseconds(microseconds), local_timestamp),)
 
 
 def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
