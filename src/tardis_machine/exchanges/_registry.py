@@ -37,6 +37,7 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "coinbase-international": "coinbase_international",
     "crypto-com": "crypto_com",
     "cryptofacilities": "cryptofacilities",
+    "delta": "delta",
     "deribit": "deribit",
     "dydx": "dydx",
     "dydx-v4": "dydx",
@@ -55,8 +56,10 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "okex-swap": "okex",
     "okex-options": "okex",
     "okex-spreads": "okex",
+    "phemex": "phemex",
     "polymarket": "polymarket",
     "upbit": "upbit",
+    "woo-x": "woo_x",
 }
 """Name to module of this package; an exchange is added with one line here. A module has `EXCHANGES: tuple[Exchange, ...]`."""
 
