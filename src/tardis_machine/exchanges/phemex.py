@@ -36,7 +36,7 @@ _PERPETUALS_IN_S = tuple(
     SKYAIUSD SCAUSD SAROSUSD SOONUSD SOPHUSD SKATEUSD SQDUSD SLPUSD STRAXUSD STRKUSD SOLVUSD SPKUSDT SAHARAUSDT SOLAMIUSDT
     SAPIENUSDT SOMIUSDT SKYUSDT STBLUSDT STABLEUSDT SENTUSDT SPORTFUNUSDT SKRUSDT SPACEUSDT SPACEXUSDT STARUSDT SOXLUSDT SPCXUSDT
     SAMSUNGUSDT SKHYNIXUSDT SLXUSDT SPX500USDT STXXUSDT SPYXUSDT SP500USDT SNDKUSDT SKHYUSDT SMCIUSDT SONYUSDT SQQQUSDT STRCUSDT
-    """.split()
+    """.split()  # noqa: SIM905 - as literals they would fill the file
 )
 # The perpetual of the coin S: many a spot symbol begins so.
 _PERPETUAL_OF_S = "SUSDT"
@@ -45,7 +45,7 @@ _PILOTS = frozenset(
     """
     ANGLERFISHPUSD BNBCARDPUSD BNBXBTPUSD BUTTCOINPUSD CRYPTOAIPUSD CTDPUSD DOGEAIPUSD FULLSENDPUSD GHIBLIPUSD GREED3PUSD IMGPUSD
     MCPOSPUSD PAINPUSD PERRYPUSD SIRENPUSD TITCOINPUSD TOLYPUSD WILDNOUTPUSD
-    """.split()
+    """.split()  # noqa: SIM905 - as literals they would fill the file
 )
 _DIGITS = tuple("0123456789")
 
@@ -123,9 +123,7 @@ class PhemexTradeMapper(PhemexMapper):
 
     def _trade(self, symbol: str, price: float, amount: float, side: Any, time: Any, local_timestamp: str) -> Trade:
         taker: Side = "buy" if side == "Buy" else "sell"
-        return Trade(
-            symbol.upper(), self.exchange, UNSET, price, amount, taker, _timestamp_from_ns(time), local_timestamp
-        )
+        return Trade(symbol.upper(), self.exchange, UNSET, price, amount, taker, _timestamp_from_ns(time), local_timestamp)
 
 
 def _fields(row: Sequence[Any], count: int) -> Sequence[Any]:
@@ -220,7 +218,7 @@ def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
     """`{"id": 1, "method": "orderbook.subscribe", "params": ["BTCUSD"]}`. Behind the symbol may stand how deep the book is to be."""
     if "method" not in message:
         return None
-    name, dot, verb = str(message["method"]).partition(".")
+    name, _, verb = str(message["method"]).partition(".")
     if verb != "subscribe" or name not in _CHANNELS_OF:
         return []  # a ping; candles and accounts were not recorded
     channel, params = _CHANNELS_OF[name], message.get("params")
