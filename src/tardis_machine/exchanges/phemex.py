@@ -95,8 +95,12 @@ _LAST_US = 8.64e18  # as far from 1970 as a JavaScript date goes
 
 
 def _scaled(value: Any, scale: float) -> float:
-    """A number that is written `scale` times as large."""
-    return to_number((value if type(value) is int else to_number(value)) / scale)
+    """A number that is written `scale` times as large; what is no number is NaN."""
+    if type(value) is not int:
+        value = to_number(value)
+        if math.isnan(value):
+            return math.nan
+    return to_number(value / scale)
 
 
 class PhemexTradeMapper(PhemexMapper):
