@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..filters import Filter
-from ..messages import UNSET, BookChange, BookLevel, DerivativeTicker, Side, Trade, to_timestamp
+from ..messages import UNSET, BookChange, BookLevel, DerivativeTicker, Trade, to_timestamp
 from ._exchange import Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
@@ -114,25 +114,29 @@ class PhemexTradeMapper(PhemexMapper):
         symbol = message.get("symbol")
         if symbol == _LEFT_OUT:
             return
-        if "trades" not in message:
-            for row in message["trades_p"]:
-                time, side, price, amount = _fields(row, 4)
-                yield self._trade(symbol, to_number(price), to_number(amount), side, time, local_timestamp)
-            return
-        for row in message["trades"]:
-            time, side, price, amount = _fields(row, 4)
-            price_scale, amount_scale = _scales(symbol)
-            price, amount = _scaled(price, price_scale), _scaled(amount, amount_scale)
-            yield self._trade(symbol, price, amount, side, time, local_timestamp)
-
-    def _trade(self, symbol: str, price: float, amount: float, side: Any, time: Any, local_timestamp: str) -> Trade:
-        taker: Side = "buy" if side == "Buy" else "sell"
-        return Trade(symbol.upper(), self.exchange, UNSET, price, amount, taker, _timestamp_from_ns(time), local_timestamp)
+        is_scaled = "trades" in message
+        for row in message["trades" if is_scaled else "trades_p"]:
+            time, side, price, amount = row if len(row) == 4 else _fields(row, 4)
+            if is_scaled:
+                price_scale, amount_scale = _scales(symbol)
+                price, amount = _scaled(price, price_scale), _scaled(amount, amount_scale)
+            else:
+                price, amount = to_number(price), to_number(amount)
+            yield Trade(
+                symbol.upper(),
+                self.exchange,
+                UNSET,
+                price,
+                amount,
+                "buy" if side == "Buy" else "sell",
+                _timestamp_from_ns(time),
+                local_timestamp,
+            )
 
 
 def _fields(row: Sequence[Any], count: int) -> Sequence[Any]:
     """The first fields of a row, which may have fewer."""
-    return row if len(row) == count else [*row, *(UNSET,) * count][:count]
+    return [*row, *(UNSET,) * count][:count]
 
 
 @lru_cache(maxsize=10_000)
