@@ -153,7 +153,8 @@ def check_filters(transcript: Transcript, line: int, steps: Sequence[Step], filt
 
 
 def show_filter(item: Filter) -> str:
-    return item.channel if item.symbols is UNSET else " ".join([item.channel, *(item.symbols or ["[]"])])
+    symbols = [item.symbols] if isinstance(item.symbols, str) else item.symbols
+    return item.channel if symbols is UNSET else " ".join([item.channel, *(symbols or ["[]"])])
 
 
 @pytest.mark.parametrize(("transcript", "section"), sections("subscriptions"))

@@ -16,8 +16,11 @@ import pytest
 import pytest_asyncio
 
 from tardis_machine import TardisMachine
+from tardis_machine.dates import parse_date_us
 from tardis_machine.engine import Machine
 from tardis_machine.errors import SettingsError
+from tardis_machine.filters import Filter
+from tardis_machine.history.cache import FeedCache
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.server.app import _application
 from tardis_machine.server.connections import Connections
@@ -121,6 +124,19 @@ async def test_who_subscribes_to_what_was_never_recorded_is_told_what_was(client
     async with client.http.ws_connect(client.url("/ws-replay"), params=query) as socket:
         await socket.send_json({"op": "subscribe", "args": ["candles:XBTUSD", "trade:XBTUSD", "orderBookL2:XBTUSD"]})
         assert {json.loads(frame.data)["table"] async for frame in socket} == {"trade", "orderBookL2"}
+        assert socket.close_code == 1000
+
+
+async def test_a_lone_symbol_of_a_subscription_is_one_symbol(client: Client, cache_dir: Path) -> None:
+    """WOO X's readers return it without its list: what is asked upstream, and so found in the cache, is a list of one."""
+    trade = b'{"topic":"PERP_BTC_USDT@trade","ts":1706745600050,"data":{"symbol":"PERP_BTC_USDT","price":1,"size":2,"source":1}}'
+    cache = FeedCache(cache_dir, "woo-x", (Filter("trade", ["PERP_BTC_USDT"]),))
+    start_us = parse_date_us("2024-02-01")
+    cache.store(start_us, 1, "gz", gzip.compress(b"2024-02-01T00:00:00.1234567Z " + trade + b"\n"))
+    query = {"exchange": "woo-x", "from": "2024-02-01T00:00:00.000Z", "to": "2024-02-01T00:01:00.000Z"}
+    async with client.http.ws_connect(client.url("/ws-replay"), params=query) as socket:
+        await socket.send_json({"event": "subscribe", "topic": "PERP_BTC_USDT@trade"})
+        assert [str(frame.data).encode() async for frame in socket] == [trade]
         assert socket.close_code == 1000
 
 

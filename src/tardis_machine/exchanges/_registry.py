@@ -38,6 +38,7 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "coinbase-international": "coinbase_international",
     "crypto-com": "crypto_com",
     "cryptofacilities": "cryptofacilities",
+    "delta": "delta",
     "deribit": "deribit",
     "dydx": "dydx",
     "dydx-v4": "dydx",
@@ -64,8 +65,10 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "okex-options": "okex",
     "okex-spreads": "okex",
     "poloniex": "poloniex",
+    "phemex": "phemex",
     "polymarket": "polymarket",
     "upbit": "upbit",
+    "woo-x": "woo_x",
 }
 """Name to module of this package; an exchange is added with one line here. A module has `EXCHANGES: tuple[Exchange, ...]`."""
 

@@ -290,6 +290,7 @@ class Member:
         filters = self._exchange.subscriptions(message, self._request.from_us) if isinstance(message, (dict, list)) else None
         if filters is None:
             return None
+        filters = [_listed(item) for item in filters]
         count = len(self._filters or ()) + len(filters)
         self._limits.check("max_filters", count, "subscriptions", "filters")
         # Before they are looked at: several filters may share a list.
@@ -307,6 +308,11 @@ class Member:
             raise OptionsError(f"nothing that was subscribed to was recorded; {self._exchange.name} has {channels}")
         request, filters = self._request, merge_filters(self._filters)
         return RawRequest(exchange=request.exchange, from_us=request.from_us, to_us=request.to_us, filters=filters)
+
+
+def _listed(item: Filter) -> Filter:
+    """A filter's one symbol may stand without its list."""
+    return Filter(item.channel, [item.symbols]) if isinstance(item.symbols, str) else item
 
 
 def _checked(filters: Sequence[Filter]) -> Sequence[Filter]:
