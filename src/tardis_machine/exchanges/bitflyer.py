@@ -18,8 +18,10 @@ from ._feed import BookStep, Credentials, Feed, FeedError, FrameKind, Handshake,
 from ._mapper import Json, Mapper
 from ._parsing import text_of, timestamp_from_text, verbatim
 
-_TRADES, _SNAPSHOTS, _CHANGES, _TICKERS = "lightning_executions", "lightning_board_snapshot", "lightning_board", "lightning_ticker"
-# The name of the one with changes begins the name of the one with snapshots, which is looked for first.
+_TRADES = "lightning_executions"
+_SNAPSHOTS = "lightning_board_snapshot"
+_CHANGES = "lightning_board"  # all names of snapshots begin with it, so those are looked for first
+_TICKERS = "lightning_ticker"
 _CHANNELS = (_TRADES, _SNAPSHOTS, _CHANGES, _TICKERS)
 
 
