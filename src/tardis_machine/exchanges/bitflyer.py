@@ -10,6 +10,7 @@ A book has its snapshots and its changes in two channels. Nothing numbers them: 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Side, Trade
@@ -25,15 +26,17 @@ _TICKERS = "lightning_ticker"
 _CHANNELS = (_TRADES, _SNAPSHOTS, _CHANGES, _TICKERS)
 
 
+@lru_cache(maxsize=4096)
 def _symbol(channel: str, name: str) -> str:
     return channel.replace(f"{name}_", "", 1)
 
 
 def _time(row: Json, name: str) -> str | None:
     """With microseconds. What has no time can't be normalized."""
-    if row[name] is None:
+    text = row[name]
+    if text is None:
         raise ValueError(f"{name} is null")
-    return timestamp_from_text(row[name], micros=True)
+    return timestamp_from_text(text, micros=True)
 
 
 class BitflyerTradeMapper(Mapper):
@@ -77,7 +80,7 @@ class BitflyerBookChangeMapper(Mapper):
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         params = message["params"]
         channel = params["channel"]
-        is_snapshot = channel.startswith(f"{_SNAPSHOTS}_")
+        is_snapshot = channel.startswith("lightning_board_snapshot_")
         symbol = _symbol(channel, _SNAPSHOTS if is_snapshot else _CHANGES)
         if is_snapshot:
             self._begun.add(symbol)
