@@ -15,6 +15,7 @@ from ._exchange import Exchange, validate
 __all__ = ["EXCHANGES", "EXCHANGE_MODULES", "Registry", "exchange_named"]
 
 EXCHANGE_MODULES: Mapping[str, str] = {
+    "ascendex": "ascendex",
     "aster": "aster",
     "aster-futures": "aster",
     "binance": "binance",
@@ -26,16 +27,20 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "binance-european-options": "binance_european_options",
     "bitfinex": "bitfinex",
     "bitfinex-derivatives": "bitfinex",
+    "bitflyer": "bitflyer",
     "bitget": "bitget",
     "bitget-futures": "bitget",
     "bitmex": "bitmex",
     "bitstamp": "bitstamp",
+    "bitnomial": "bitnomial",
+    "blockchain-com": "blockchain_com",
     "bullish": "bullish",
     "bybit": "bybit",
     "bybit-spot": "bybit",
     "bybit-options": "bybit",
     "coinbase": "coinbase",
     "coinbase-international": "coinbase_international",
+    "coinflex": "coinflex",
     "crypto-com": "crypto_com",
     "cryptofacilities": "cryptofacilities",
     "delta": "delta",
