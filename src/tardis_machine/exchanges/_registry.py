@@ -40,6 +40,8 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "deribit": "deribit",
     "dydx": "dydx",
     "dydx-v4": "dydx",
+    "ftx": "ftx",
+    "ftx-us": "ftx",
     "gate-io": "gate_io",
     "gate-io-futures": "gate_io",
     "hyperliquid": "hyperliquid",
@@ -47,6 +49,7 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "kucoin": "kucoin",
     "kucoin-futures": "kucoin",
     "lighter": "lighter",
+    "mango": "serum",
     "mexc": "mexc",
     "mexc-futures": "mexc",
     "okcoin": "okex",
@@ -56,6 +59,8 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "okex-options": "okex",
     "okex-spreads": "okex",
     "polymarket": "polymarket",
+    "serum": "serum",
+    "star-atlas": "serum",
     "upbit": "upbit",
 }
 """Name to module of this package; an exchange is added with one line here. A module has `EXCHANGES: tuple[Exchange, ...]`."""
