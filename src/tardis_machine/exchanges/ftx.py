@@ -1,8 +1,8 @@
 """FTX and FTX US, which were closed in November 2022: history alone. https://docs.ftx.com/#websocket-api
 
 A message names its channel and its market: `{"channel": "trades", "market": "BTC-PERP", "type": "update", "data": [{"id": 1,
-"price": 54346.5, "size": 0.1, "side": "buy", "liquidation": false, "time": "2021-11-01T00:00:00.050312+00:00"}]}`; what has no data is
-an answer. Numbers are JSON numbers, and come out as they are. Books and quotes tell the time in seconds, with a fraction.
+"price": 54346.5, "size": 0.1, "side": "buy", "liquidation": false, "time": "2021-11-01T00:00:00.050312+00:00"}]}`. An answer has no
+data. Numbers are JSON numbers, and come out as they are. Books and quotes tell the time in seconds, with a fraction.
 
 What is known of a future (`instrument`) was fetched by the recorder every few seconds, and what came back was old at times.
 """
@@ -21,7 +21,6 @@ from ._parsing import nonzero_number, text_of, timestamp_from_seconds, timestamp
 from ._spelling import Spelling
 from ._ticker import TickerMapper
 
-_DOCS = "https://docs.ftx.com/#websocket-api"
 _CHANNELS = (
     "orderbook",
     "trades",
@@ -180,7 +179,7 @@ def read_subscription(message: Json, date_us: int, *, channels: Collection[str])
 EXCHANGES = (
     Exchange(
         name="ftx",
-        docs=_DOCS,
+        docs="https://docs.ftx.com/#websocket-api",
         channels=_CHANNELS,
         mappers={
             "trade": (Version(FtxTradeMapper),),
@@ -193,7 +192,7 @@ EXCHANGES = (
     ),
     Exchange(
         name="ftx-us",
-        docs=_DOCS,
+        docs="https://docs.ftx.us/#websocket-api",
         channels=_US_CHANNELS,
         mappers={
             "trade": (Version(FtxTradeMapper),),

@@ -1,12 +1,12 @@
 """Serum, and Mango and Star Atlas beside it, exchanges on Solana whose data servers went away in 2022: history alone.
 https://github.com/tardis-dev/serum-vial
 
-All three were told by the same server. A message says its type and its market: `{"type": "trade", "market": "SOL/USDC", "timestamp":
-"2021-11-01T00:00:00.050Z", "slot": 104500000, "version": 3, "id": "9684|185.8|1621", "side": "buy", "price": "203.5", "size": "1.5"}`.
-Numbers are text, sides the taker's. A book's snapshot answers the subscription; changes do not wait for it.
+All three had servers of one kind. A message says its type and its market: `{"type": "trade", "market": "SOL/USDC", "timestamp":
+"2021-11-01T00:00:00.050Z", "slot": 104500000, "version": 3, "id": "9684|185.8|1621", "side": "buy", "price": "203.5", …}`. Numbers are
+text, sides the taker's. A book's snapshot answers the subscription; changes do not wait for it.
 
-Serum spells markets in upper case. Those of Star Atlas are addresses, in both cases: its markets and those of Mango are asked for as
-they are typed. Symbols come out in upper case, of all three.
+Serum spells markets in upper case. Those of Star Atlas are addresses, in both cases: its markets and Mango's are asked for as they are
+typed. Symbols come out in upper case, of all three.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SerumTradeMapper(Mapper):
                 to_number(message.get("size", UNSET)),
                 message.get("side", UNSET),
                 # The event's own time, where it is told.
-                timestamp_from_text(message["eventTimestamp"] if "eventTimestamp" in message else message.get("timestamp", UNSET)),
+                timestamp_from_text(message.get("eventTimestamp", message.get("timestamp", UNSET))),
                 local_timestamp,
             )
         ]
