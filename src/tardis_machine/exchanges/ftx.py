@@ -1,7 +1,7 @@
 """FTX and FTX US, which were closed in November 2022: history alone. https://docs.ftx.com/#websocket-api
 
 A message names its channel and its market: `{"channel": "trades", "market": "BTC-PERP", "type": "update", "data": [{"id": 1,
-"price": 54346.5, "size": 0.1, "side": "buy", "liquidation": false, "time": "2021-11-01T00:00:00.050312+00:00"}]}`. An answer has no
+"price": 54346, "size": 0.1, "side": "buy", "liquidation": false, "time": "2021-11-01T00:00:00.050312+00:00"}]}`. Answers have no
 data. Numbers are JSON numbers, and come out as they are. Books and quotes tell the time in seconds, with a fraction.
 
 What is known of a future (`instrument`) was fetched by the recorder every few seconds, and what came back was old at times.

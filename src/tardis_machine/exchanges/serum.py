@@ -2,11 +2,11 @@
 https://github.com/tardis-dev/serum-vial
 
 All three had servers of one kind. A message says its type and its market: `{"type": "trade", "market": "SOL/USDC", "timestamp":
-"2021-11-01T00:00:00.050Z", "slot": 104500000, "version": 3, "id": "9684|185.8|1621", "side": "buy", "price": "203.5", …}`. Numbers are
+"2021-11-01T00:00:00.050Z", "slot": 104500000, "version": 3, "id": "9684|185", "side": "buy", "price": "203.5", …}`. Numbers are
 text, sides the taker's. A book's snapshot answers the subscription; changes do not wait for it.
 
-Serum spells markets in upper case. Those of Star Atlas are addresses, in both cases: its markets and Mango's are asked for as they are
-typed. Symbols come out in upper case, of all three.
+Serum spells markets in upper case. Those of Star Atlas are addresses, in both cases: these and Mango's are asked for as typed.
+Symbols come out in upper case, of all three.
 """
 
 from __future__ import annotations
