@@ -230,7 +230,9 @@ def timestamp_from_seconds(value: Any) -> str | None:
     milliseconds = seconds * 1000.0
     if not -_LAST_MS <= milliseconds <= _LAST_MS:
         return None
-    return to_timestamp(int(milliseconds) * 1000 + math.floor(seconds * 1e6) % 1000)
+    text: Any = timestamp_from_ms(int(milliseconds))
+    # Three more digits, from the table of milliseconds: to format them would double the time.
+    return text[:-1] + MILLISECOND_TEXTS[math.floor(seconds * 1e6) % 1000][1:]
 
 
 def timestamp_from_text(text: Any, micros: bool = False) -> str | None:
