@@ -12,6 +12,7 @@ by asset, which is what stands before the first dash.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -168,9 +169,9 @@ class BullishTickerMapper(Mapper):
         market = message.get("data")
         return bool(market) and "symbol" in market and self.reads(market["symbol"])
 
+    @abstractmethod
     def reads(self, symbol: str) -> bool:
         """Whether it is of a market that the mapper reads."""
-        raise NotImplementedError
 
     def note_index(self, index: Json) -> None:
         """Remembers the price of an asset; 0 is none."""
