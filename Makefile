@@ -4,23 +4,32 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test coverage lint schema docs lock bench fault crash clean all-programs demo-programs
+.PHONY: help setup demo test coverage interop lint schema docs lock bench fault soak crash clean all-programs demo-programs
 
 VENV := .venv/.done
 SPARK := .tools/jars/spark/.done
-BROKERS := .tools/jars/kafka/.done .tools/jars/elasticmq/.done
+BROKERS := .tools/jars/s3/.done .tools/jars/kafka/.done .tools/jars/elasticmq/.done
 NPM := .tools/npm/.done
+# Other people's clients: those that the tests run, and those that are large.
+CLIENTS := .tools/interop/tardis-dev/.done .tools/interop/tardis-client/.done
+LARGE_CLIENTS := .tools/interop/backtest/.done
 PYTHON := .venv/bin/python
 # Names of benchmarks; none means all.
 BENCH :=
-# The bus of `demo`, which starts that server for itself, and of `fault`: kafka, redis, nats, kinesis or sqs.
+# The bus of `demo`, which starts that server for itself, and of `fault` and `soak`: kafka, redis, nats, kinesis or sqs.
 BUS :=
 # LIVE=1: the demo listens to simulated exchanges.
 LIVE :=
+# OPEN=1: the demo keeps serving its page at the end.
+OPEN :=
 EVENTS := 1000000
+# Of `soak`.
+MINUTES := 20
 # Of `crash`.
 KILLS := 20
 SEED := 1
+# Where the lakes lie: folder or s3, which starts a server.
+LAKE := folder
 # Spark runs on the Java that the set-up found.
 WITH_JAVA := JAVA_HOME="$$(readlink -f .tools/java)"
 PYTEST = $(WITH_JAVA) $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -35,18 +44,21 @@ DEMO_FETCHED := $(SPARK) $(if $(filter kafka,$(BUS)),.tools/jars/kafka/.done) $(
 DEMO_ARGS := $(if $(filter sqs,$(BUS)),--demo-activity 2)
 
 help: ## shows this
-	@echo "usage: make TARGET [ARGS='more arguments for demo, test, coverage, bench, fault or crash'] [BENCH=one]"
+	@echo "usage: make TARGET [ARGS='more arguments for demo, test, coverage, bench, fault, soak or crash'] [BENCH=one]"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
-setup: all-programs $(VENV) $(SPARK) $(BROKERS) $(NPM) ## makes .venv, and fetches jars and test servers
+setup: all-programs $(VENV) $(SPARK) $(BROKERS) $(NPM) $(CLIENTS) ## makes .venv, and fetches jars and test servers
 	@scripts/setup compiled
 	@echo "setup: everything is there"
 
-demo: demo-programs $(VENV) $(DEMO_FETCHED) ## runs everything at once on sample data: no account, no network, no broker; BUS=kafka LIVE=1
-	@$(WITH_JAVA) $(if $(filter-out file,$(BUS)),$(PYTHON) -m tests.with_bus $(BUS) --) .venv/bin/tardis-machine demo $(if $(LIVE),--demo-live) $(DEMO_ARGS) $(ARGS)
+demo: demo-programs $(VENV) $(DEMO_FETCHED) ## runs everything at once on sample data: no account, no network, no broker; BUS=kafka LIVE=1 OPEN=1
+	@$(WITH_JAVA) $(if $(filter-out file,$(BUS)),$(PYTHON) -m tests.with_bus $(BUS) --) .venv/bin/tardis-machine demo $(if $(LIVE),--demo-live) $(if $(OPEN),--demo-open) $(DEMO_ARGS) $(ARGS)
 
 test: setup ## runs all tests, against real servers
 	@$(PYTEST) $(ARGS)
+
+interop: setup $(LARGE_CLIENTS) ## runs other people's clients against this one, the large ones too
+	@$(PYTEST) tests/interop/test_clients.py tests/interop/large_clients.py $(ARGS)
 
 coverage: setup ## runs them as Python alone, and tells which lines none ran, in half as much time again
 	@TARDIS_MACHINE_COMPILED=0 $(PYTEST) --cov --no-cov-on-fail $(ARGS)
@@ -72,11 +84,14 @@ lock: .tools/java/bin/java ## writes the lock files again, after a change in pyp
 bench: setup ## measures against raw limits and against the Node library
 	@$(WITH_JAVA) $(PYTHON) -m benchmarks $(BENCH) $(ARGS)
 
-fault: setup ## kills, hangs and cuts off a bus and the machine while it publishes: BUS=kafka EVENTS=1000000 SEED=1
+fault: setup ## kills, hangs, cuts off and starves a bus and the machine while it publishes: BUS=kafka EVENTS=1000000 SEED=1
 	@$(WITH_JAVA) $(PYTHON) -m tests.fault $(or $(BUS),kafka) --events $(EVENTS) --seed $(SEED) $(ARGS)
 
-crash: setup ## kills the lake's ingest job again and again, and compares the tables: EVENTS=1000000 KILLS=20 SEED=1
-	@$(WITH_JAVA) $(PYTHON) -m tests.lake_crash --events $(EVENTS) --kills $(KILLS) --seed $(SEED) $(ARGS)
+soak: setup ## does all that to all brokers at once for long, and watches memory and descriptors: MINUTES=20 SEED=1 BUS=kafka for one
+	@$(WITH_JAVA) $(PYTHON) -m tests.fault $(BUS) --soak $(MINUTES) --seed $(SEED) $(ARGS)
+
+crash: setup ## kills the lake's ingest job again and again, fills its disk, and compares the tables: EVENTS=1000000 KILLS=20 SEED=1 LAKE=s3
+	@$(WITH_JAVA) $(PYTHON) -m tests.lake_crash --events $(EVENTS) --kills $(KILLS) --seed $(SEED) --lake $(LAKE) $(ARGS)
 
 clean: ## removes all that was made or fetched
 	@rm -rf .venv .tools .demo .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
@@ -84,7 +99,7 @@ clean: ## removes all that was made or fetched
 	@rm -rf src/tardis_machine/__compiled__
 
 all-programs:
-	@scripts/setup programs compiler java node redis $(call maven-for,$(SPARK) $(BROKERS))
+	@scripts/setup programs chromium compiler java node redis $(call maven-for,$(SPARK) $(BROKERS))
 
 demo-programs:
 	@scripts/setup programs java $(DEMO_PROGRAMS) $(call maven-for,$(filter .tools/jars/%,$(DEMO_FETCHED)))
@@ -98,6 +113,10 @@ $(VENV): requirements.lock pyproject.toml hatch_build.py $(shell find src -name 
 
 .tools/jars/%/.done: tools/jars.lock scripts/jars | .tools/java/bin/java
 	@scripts/jars fetch $*
+	@touch $@
+
+.tools/interop/%/.done: tools/interop/%.lock scripts/setup | $(VENV)
+	@scripts/setup interop $*
 	@touch $@
 
 $(NPM): tools/npm/package.json tools/npm/package-lock.json scripts/setup

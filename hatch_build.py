@@ -133,6 +133,7 @@ def _compile(package: Path, folder: Path, sources: Mapping[str, Path] | None = N
     if not extensions:
         return {}
     processors = os.cpu_count() or 1
+    _expect_usual_types()
     with chdir(root):
         modules = cythonize(
             [*extensions.values()],
@@ -149,6 +150,61 @@ def _compile(package: Path, folder: Path, sources: Mapping[str, Path] | None = N
         f"{rules.FOLDER}/{rules.file_name(package, name, sources[name])}": Path(command.get_ext_fullpath(extension.name))
         for name, extension in extensions.items()
     }
+
+
+_EXPECTED_TYPES = """
+static CYTHON_INLINE PyObject *expected_get(PyObject *object, PyObject *key) {
+    if (likely(PyDict_CheckExact(object))) return __Pyx_PyDict_GetItemDefault(object, key, Py_None);
+    return PyObject_CallMethod(object, "get", "(O)", key);
+}
+static CYTHON_INLINE PyObject *expected_get_or(PyObject *object, PyObject *key, PyObject *otherwise) {
+    if (likely(PyDict_CheckExact(object))) return __Pyx_PyDict_GetItemDefault(object, key, otherwise);
+    return PyObject_CallMethod(object, "get", "(OO)", key, otherwise);
+}
+static PyObject *expected_match(PyObject *text, PyObject *part, int direction) {
+    if (likely(PyUnicode_CheckExact(text) && (PyUnicode_CheckExact(part) || PyTuple_CheckExact(part)))) {
+        Py_ssize_t place, count = PyTuple_CheckExact(part) ? PyTuple_GET_SIZE(part) : 1, found = 0;
+        for (place = 0; place < count && found == 0; place++) {
+            PyObject *one = PyTuple_CheckExact(part) ? PyTuple_GET_ITEM(part, place) : part;
+            if (!PyUnicode_Check(one)) { found = -2; break; }
+            found = PyUnicode_Tailmatch(text, one, 0, PY_SSIZE_T_MAX, direction);
+        }
+        if (found == -1) return NULL;
+        if (found != -2) return __Pyx_PyBool_FromLong(found);
+    }
+    return PyObject_CallMethod(text, direction < 0 ? "startswith" : "endswith", "(O)", part);
+}
+static CYTHON_INLINE PyObject *expected_startswith(PyObject *text, PyObject *part) { return expected_match(text, part, -1); }
+static CYTHON_INLINE PyObject *expected_endswith(PyObject *text, PyObject *part) { return expected_match(text, part, 1); }
+"""
+
+
+def _expect_usual_types() -> None:
+    """Teaches Cython `get` of what may be a dict, and `startswith` of what may be text, as it knows `append` of what may be a list.
+
+    What they are called on is looked at when they are called: mappers take what exchanges send, whatever its type.
+    """
+    from Cython.Compiler.Code import UtilityCode
+    from Cython.Compiler.ExprNodes import PythonCapiCallNode
+    from Cython.Compiler.Optimize import OptimizeBuiltinCalls, load_c_utility
+    from Cython.Compiler.PyrexTypes import CFuncType, CFuncTypeArg, py_object_type
+
+    code = UtilityCode(proto=_EXPECTED_TYPES, requires=[load_c_utility("dict_getitem_default")])
+
+    def handler(functions: Mapping[int, str]) -> Any:
+        def handle(self: Any, node: Any, function: Any, args: Any, is_unbound_method: bool) -> Any:
+            if len(args) not in functions or is_unbound_method or node.function.entry:
+                return node
+            kind = CFuncType(py_object_type, [CFuncTypeArg(name, py_object_type, None) for name in "abc"[: len(args)]])
+            return PythonCapiCallNode(
+                node.pos, functions[len(args)], kind, args=args, may_return_none=True, is_temp=node.is_temp, utility_code=code
+            )
+
+        return handle
+
+    OptimizeBuiltinCalls._handle_simple_method_object_get = handler({2: "expected_get", 3: "expected_get_or"})
+    OptimizeBuiltinCalls._handle_simple_method_object_startswith = handler({2: "expected_startswith"})
+    OptimizeBuiltinCalls._handle_simple_method_object_endswith = handler({2: "expected_endswith"})
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ from benchmarks.report import Table, spread, to_count, to_ratio
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.history.reader import read_lines
 from tardis_machine.lakehouse.backfill import Backfill
+from tardis_machine.lakehouse.gold.rebuilding import CHANGE, rebuild
+from tardis_machine.lakehouse.gold.touched import PLACE
 from tardis_machine.lakehouse.ingest import Ingest, refine
 from tardis_machine.lakehouse.lake import Lake, prepare_table
 from tardis_machine.lakehouse.optimize import MIN_RETAIN_S, optimize
@@ -214,11 +216,32 @@ def measure_books(spark: SparkSession, lake: Lake, minutes: int) -> tuple[int, C
     return lake.read(spark, BOOK_CHANGES.table).count(), cost
 
 
+def measure_rebuilding(spark: SparkSession, lake: Lake) -> tuple[int, float]:
+    """The same books from rows in memory, without Spark: how many changes, and the seconds of a core."""
+    unknown = "CAST(NULL AS BIGINT)"
+    columns = {
+        "kind": str(CHANGE),
+        "local_us": "unix_micros(local_ts)",
+        "event_us": "unix_micros(event_ts)",
+        "recorder": "'replay'",
+        **dict.fromkeys(("number", "since_us", "until_us"), unknown),
+        "has_gap": "false",
+        "emit_from_us": "0L",
+    }
+    changes = lake.read(spark, BOOK_CHANGES.table).orderBy(*PLACE, "local_ts", "sequence")
+    computed = (f"{expression} AS {name}" for name, expression in columns.items())
+    rows = changes.selectExpr(*PLACE, "is_snapshot", "bids", "asks", "level_count", *computed).toArrow()
+    began = time.process_time()
+    for _ in rebuild((), rows.to_batches(10_000)):
+        pass
+    return rows.num_rows, time.process_time() - began
+
+
 def measure_bars(spark: SparkSession, work_dir: Path, trades: int) -> Cost:
     """Bars of a minute over trades of ten symbols that are in silver."""
     lake = Lake.at(work_dir / f"bars-{trades}")
     for table in (EVENTS, TRADES.table):
-        prepare_table(spark, lake, table)
+        prepare_table(lake, table)
     at = f"timestamp_micros({START_US} + id * 1000)"
     columns = {
         "date": f"to_date({at})",
@@ -310,6 +333,10 @@ def main() -> None:
             measure_books(spark, Lake.at(work_dir / f"books-{name}"), given.minutes) for name in ("start", "all")
         )
         others.add("books, changes/s", to_count(changes / books.wall_s), "", f"{books.cpu_s / changes * 1e6:.1f}")
+        changes, core_s = measure_rebuilding(spark, Lake.at(work_dir / "books-all"))
+        others.add(
+            "books from rows in memory, changes/s of a core", to_count(changes / core_s), "", f"{core_s / changes * 1e6:.2f}"
+        )
         few, many = (measure_bars(spark, work_dir, count) for count in (trades, 10 * trades))
         others.add("bars, trades/s", to_count(10 * trades / many.wall_s), "", f"{many.cpu_s / trades / 10 * 1e6:.1f}")
         others.add("bars, time of ten times the trades", to_ratio(many.wall_s / few.wall_s))

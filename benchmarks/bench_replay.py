@@ -45,10 +45,10 @@ class Scenario:
     request: str
     node: dict[str, object]
     """What the Node library is to do."""
-    node_server_rate: float
-    """Messages a second of the Node server, measured once on two cores like these."""
+    node_server_rate: float | None
+    """Messages a second of the Node server, measured once on two cores like these; None: it was not."""
     times: float
-    """How many times that we want."""
+    """How many times that we want, or how many times the library's rate where the server was not measured."""
     subscription: str = ""
 
 
@@ -58,7 +58,9 @@ def scenarios(minutes: int, market: str) -> list[Scenario]:
     both = options("bitmex", minutes, "trade", "book_change")
     five = [options(exchange, minutes, "trade", "book_change") for exchange in EXCHANGES]
     quotes = options("bitmex", minutes, "quote")
-    snapshots = options("bitmex", min(minutes, SNAPSHOT_MINUTES), "book_snapshot_25_100ms")
+    snapshots, deep = (
+        options("bitmex", min(minutes, SNAPSHOT_MINUTES), name) for name in ("book_snapshot_25_100ms", "book_snapshot_50_0ms")
+    )
     raw = raw_options("bitmex", minutes)
     subscription = json.dumps({"op": "subscribe", "args": [f"{channel}:XBTUSD" for channel in ("trade", "orderBookL2")]})
     ws_raw = f"/ws-replay?exchange=bitmex&from={quote(str(raw['from']))}&to={quote(str(raw['to']))}"
@@ -91,6 +93,7 @@ def scenarios(minutes: int, market: str) -> list[Scenario]:
             12e3 / 3,
             5,
         ),
+        Scenario("… book_snapshot_50_0ms", market, http_request("/replay-normalized", deep), node("normalized", deep), None, 5),
         Scenario("/ws-replay", market, ws_request(ws_raw), node("raw", raw), 135e3, 5, subscription),
         Scenario(
             "/ws-replay-normalized trade, book_change",
@@ -205,7 +208,7 @@ def compare(minutes: int, rounds: int, with_node: bool, only: str, market: str) 
         ),
     )
     for scenario in chosen:
-        own, other = ours[scenario.name], node[scenario.name]
+        own, other, server_rate = ours[scenario.name], node[scenario.name], scenario.node_server_rate
         table.add(
             scenario.name,
             to_count(own.rate),
@@ -214,8 +217,7 @@ def compare(minutes: int, rounds: int, with_node: bool, only: str, market: str) 
             to_count(own.core_rate),
             f"{own.processor_us:.2f}",
             *((to_count(other.rate), to_ratio(own.rate / other.rate)) if with_node else ("", "")),
-            to_count(scenario.node_server_rate),
-            to_ratio(own.rate / scenario.node_server_rate),
+            *(("", "") if server_rate is None else (to_count(server_rate), to_ratio(own.rate / server_rate))),
             to_ratio(scenario.times),
             f"{own.rate / parse:.2f}",
         )

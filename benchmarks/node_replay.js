@@ -11,6 +11,7 @@ const NORMALIZERS = {
 }
 const COMPUTABLES = {
   quote: tardis.computeBookSnapshots({ depth: 1, interval: 0, name: 'quote' }),
+  book_snapshot_50_0ms: tardis.computeBookSnapshots({ depth: 50, interval: 0, name: 'book_snapshot_50_0ms' }),
   book_snapshot_25_100ms: tardis.computeBookSnapshots({ depth: 25, interval: 100, name: 'book_snapshot_25_100ms' }),
 }
 

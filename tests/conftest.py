@@ -20,6 +20,7 @@ from tests.servers.nats import NatsServer
 from tests.servers.process import ROOT, TOOLS, ServerMissingError, ServerProcess
 from tests.servers.proxy import FaultProxy
 from tests.servers.redis import RedisServer
+from tests.servers.seaweedfs import SeaweedServer
 
 VECTORS = ROOT.parent / "shared" / "vectors"
 
@@ -68,6 +69,17 @@ def kinesalite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KinesaliteS
     yield from running(KinesaliteServer(tmp_path_factory.mktemp("servers") / "kinesalite"))
 
 
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServer]:
+    yield from running(SeaweedServer(tmp_path_factory.mktemp("servers") / "seaweed"))
+
+
+@pytest.fixture(scope="session")
+def bucket(seaweed: SeaweedServer) -> str:
+    """One for all tests, of which each has a place of its own in it."""
+    return seaweed.create_bucket("lakes")
+
+
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Callable[[type[Server]], Server]]:
     """Starts a server for one test alone, which may kill, pause and restart it."""
@@ -109,3 +121,7 @@ def started(server: ServerProcess) -> None:
         server.start()
     except ServerMissingError as error:
         pytest.fail(str(error), pytrace=False)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--screenshots", action="store_true", help="take the screenshots that the documents show")

@@ -13,6 +13,9 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .computed import compute
+    from .history.cache import clear_cache
+    from .history.datasets import download_datasets
+    from .history.metadata import find_instrument_symbols, get_api_key_access_info, get_exchange_details, get_instrument_info
     from .messages import to_json
     from .pipeline.library import replay, replay_normalized
     from .pipeline.merger import combine
@@ -24,8 +27,14 @@ __all__ = [
     "Normalizer",
     "TardisMachine",
     "__version__",
+    "clear_cache",
     "combine",
     "compute",
+    "download_datasets",
+    "find_instrument_symbols",
+    "get_api_key_access_info",
+    "get_exchange_details",
+    "get_instrument_info",
     "replay",
     "replay_normalized",
     "stream_normalized",
@@ -35,8 +44,14 @@ __all__ = [
 _HOMES = {
     "Normalizer": "pipeline.normalizer",
     "TardisMachine": "server.app",
+    "clear_cache": "history.cache",
     "combine": "pipeline.merger",
     "compute": "computed",
+    "download_datasets": "history.datasets",
+    "find_instrument_symbols": "history.metadata",
+    "get_api_key_access_info": "history.metadata",
+    "get_exchange_details": "history.metadata",
+    "get_instrument_info": "history.metadata",
     "replay": "pipeline.library",
     "replay_normalized": "pipeline.library",
     "stream_normalized": "pipeline.stream",

@@ -1,9 +1,10 @@
 """Which modules run compiled, and which as Python.
 
-The build compiles two kinds of modules. Some are compiled as they are, from the text that also runs as Python: all of `exchanges`, and
-what encodes the rarer events. A few are written in Cython: `NAME_compiled.pyx` does faster what is frequent in the Python module `NAME.py`
-beside it, which is the definition, and takes the compiled functions over by `import *`. What was compiled is in the folder `__compiled__`,
-in files that are named after their module and a hash of the text that it was compiled from.
+The build compiles two kinds of modules. Some are compiled as they are, from the text that also runs as Python: all of `exchanges`,
+what encodes the rarer events, and what is done around the books of `computed`. A few are written in Cython: `NAME_compiled.pyx` does
+faster what is frequent in the Python module `NAME.py` beside it, which is the definition, and takes the compiled functions over by
+`import *`. What was compiled is in the folder `__compiled__`, in files that are named after their module and a hash of the text that
+it was compiled from.
 
 Invariant: a module runs compiled only where its text is the one that was compiled. Whoever edits it runs Python at once, until it is
 compiled again. TARDIS_MACHINE_COMPILED=0 in the environment makes everything run as Python.
@@ -25,9 +26,16 @@ from types import ModuleType
 __all__ = ["FOLDER", "CompiledFinder", "file_name", "sources"]
 
 FOLDER = "__compiled__"
-_PATTERNS = ("**/*_compiled.pyx", "exchanges/**/*.py", "bronze/payloads.py", "bronze/wire.py")
-_DECLARATIONS = "_declarations.pxd"
-"""What all modules that are written in Cython share; a change of it is one of theirs."""
+_PATTERNS = (
+    "**/*_compiled.pyx",
+    "exchanges/**/*.py",
+    "bronze/payloads.py",
+    "bronze/wire.py",
+    "computed/bucket.py",
+    "computed/computer.py",
+)
+_DECLARATIONS = ("_declarations.pxd", "_book.pxd", "computed/order_book_compiled.pxd")
+"""What modules that are written in Cython share; a change of it is one of theirs."""
 
 
 def sources(package: Path) -> dict[str, Path]:
@@ -40,7 +48,7 @@ def file_name(package: Path, name: str, source: Path) -> str:
     """What a module is called in `__compiled__` that was compiled from what its file holds now."""
     text = source.read_bytes()
     if source.suffix == ".pyx":
-        text += package.joinpath(_DECLARATIONS).read_bytes()
+        text += b"".join(package.joinpath(*name.split("/")).read_bytes() for name in _DECLARATIONS)
     return f"{name}-{source_hash(text).hex()}{EXTENSION_SUFFIXES[0]}"
 
 

@@ -11,17 +11,23 @@ from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
+
+from msgspec.structs import replace
 
 from ._version import __version__
 from .errors import TardisMachineError
 from .history.cache import clear_cache, node_cache_dir
 from .history.client import HistoryClient
+from .history.metadata import MetadataClient
+from .history.recordings import recover_journals
 from .pipeline.compression import Compression
 from .pipeline.frames import Form
+from .pipeline.recorded import RecordedHistory
 from .pipeline.request import NormalizedRequest, RawRequest, StreamRequest
+from .player.player import Player, SoughtError
+from .player.players import Players
 from .processes.jobs.contract import Chunk, Events, PublishSpec, ReplaySpec
 from .processes.live_pool import LivePool
 from .processes.replay_pool import ReplayPool
@@ -75,7 +81,6 @@ class LiveMachine:
         form: Form,
         transport: Transport,
         request_id: str,
-        record_dir: Path | None = None,
         holds_up: bool = False,
     ) -> AsyncGenerator[Chunk, None]:
         """The finished bytes of live requests, until nobody wants more or the machine stops. See LivePool.listen.
@@ -84,7 +89,7 @@ class LiveMachine:
         """
         sent = MESSAGES_SENT.labels(route)
         make_publish = partial(self.publishing, route, transport, request_id, "realtime")
-        chunks = self.live.listen(requests, form, make_publish, record_dir=record_dir, holds_up=holds_up)
+        chunks = self.live.listen(requests, form, make_publish, holds_up=holds_up)
         async with aclosing(chunks):
             async for chunk in chunks:
                 sent.inc(chunk.messages)
@@ -96,7 +101,11 @@ class Machine(LiveMachine):
     """Serves all requests: the one thing that routes need."""
 
     client: HistoryClient
+    metadata: MetadataClient
+    recorded: RecordedHistory | None
+    """None: no folder of recordings was given."""
     workers: ReplayPool
+    players: Players
 
     async def replay(
         self,
@@ -107,22 +116,41 @@ class Machine(LiveMachine):
         publish: PublishSpec | None = None,
         compression: Compression | None = None,
         cut: str = "the client went away",
+        player: Player | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """The finished bytes of a request; its events go to the publisher on the way. `cut` is why nobody takes the rest.
 
-        BusyError where as many replays run as may; then no session was opened.
+        BusyError where as many replays run as may; then no session was opened. `player` is what clients steer it by.
         """
+        if any(isinstance(request, NormalizedRequest) and not request.publish for request in requests):
+            publish = None
         sent = MESSAGES_SENT.labels(route)
-        with self.workers.admitted():
-            outputs = self.workers.run(self.client, ReplaySpec(requests, form, compression, publish))
-            async with aclosing(outputs), _session(self.publisher, publish, cut) as publisher:
-                async for output in outputs:
-                    if isinstance(output, Chunk):
-                        sent.inc(output.messages)
-                        yield output
-                    else:
-                        assert publisher is not None
-                        await publisher.publish(output.events)
+        player = player or self.players.make(route, requests)
+        whole = ReplaySpec(requests, form, compression, publish)
+        with self.workers.admitted(), self.players.listed(player):
+            is_over = False
+            while not is_over:
+                try:
+                    async with _session(self.publisher, whole.publish, cut) as publisher:
+                        outputs = player.play(self.workers.run(self.client, player.part(whole), player.attach))
+                        async with aclosing(outputs):
+                            async for output in outputs:
+                                if isinstance(output, Chunk):
+                                    sent.inc(output.messages)
+                                    yield output
+                                else:
+                                    assert publisher is not None
+                                    await publisher.publish(output.events)
+                    is_over = True
+                except SoughtError:
+                    # What is played from elsewhere is a session of its own: its events begin anew.
+                    whole = replace(whole, publish=None if publish is None else _renewed(publish))
+
+
+def _renewed(publish: PublishSpec) -> PublishSpec:
+    """The same for another session."""
+    session_id = uuid4().hex
+    return replace(publish, session_id=session_id, meta=publish.meta | {"session_id": session_id})
 
 
 @asynccontextmanager
@@ -164,8 +192,12 @@ class Engine:
         try:
             if settings.clear_cache:
                 await asyncio.to_thread(clear_cache, settings.cache_dir)
-            client = HistoryClient(settings.api_url, settings.api_key, settings.cache_dir, **self._history)
+            recorded = await self._open_recorded()
+            history = {"find_recorded": None if recorded is None else recorded.find, **self._history}
+            client = HistoryClient(settings.api_url, settings.api_key, settings.cache_dir, **history)
             await self._stack.enter_async_context(client)
+            metadata = MetadataClient(settings.api_url, settings.api_key, settings.cache_dir)
+            await self._stack.enter_async_context(metadata)
             self._workers = workers = ReplayPool(
                 settings.workers, most=settings.get("max_replays"), unread_bytes=settings.get("max_unread_bytes")
             )
@@ -179,11 +211,22 @@ class Engine:
             raise
         return Machine(
             client=client,
+            metadata=metadata,
+            recorded=recorded,
             workers=workers,
+            players=Players(settings.get("max_pause")),
             live=live,
             publisher=self.publisher,
-            book_changes=settings.book_changes,
+            book_changes=settings.get("book_changes") or "",  # a command that does not publish has none
         )
+
+    async def _open_recorded(self) -> RecordedHistory | None:
+        record_dir = self._settings.get("record_dir")
+        if record_dir is None:
+            return None
+        for name in await asyncio.to_thread(recover_journals, record_dir):
+            log.warning("a recording was cut off, and what there is of its last minute was taken in", minute=name)
+        return RecordedHistory(record_dir)
 
     async def start_live(self) -> LiveMachine:
         """Starts what live data alone takes."""
@@ -204,6 +247,7 @@ class Engine:
             timings=self._timings,
             in_process=in_process,
             most=most,
+            record_dir=self._settings.get("record_dir"),
         )
         self._stack.push_async_callback(live.stop, self._settings.shutdown_timeout)
         return live

@@ -10,6 +10,8 @@
     ├── NormalizeError          a message of an exchange that its mapper can't read
     ├── CacheError              the disk cache can't be read or written
     ├── WorkerError             a worker process died or was lost
+    ├── FaultError              a replay was ended on purpose, as its request asked for (WebSocket 1012)
+    ├── PausedError             a replay was paused for longer than a setting allows (WebSocket 1008)
     ├── BusyError               the limit of requests that a setting allows is reached (WebSocket 1013)
     ├── DeliveryError           an event could not be delivered to a bus
     │   ├── TransientDeliveryError    worth another try
@@ -28,10 +30,12 @@ __all__ = [
     "BusyError",
     "CacheError",
     "DeliveryError",
+    "FaultError",
     "LakeError",
     "MissingExtraError",
     "NormalizeError",
     "OptionsError",
+    "PausedError",
     "SettingsError",
     "SliceError",
     "TardisMachineError",
@@ -110,6 +114,14 @@ class CacheError(TardisMachineError):
 
 class WorkerError(TardisMachineError):
     """A worker process died; its requests fail with this."""
+
+
+class FaultError(TardisMachineError):
+    """A replay was ended on purpose, as its request asked for."""
+
+
+class PausedError(TardisMachineError):
+    """A replay was paused for longer than a setting allows."""
 
 
 class BusyError(TardisMachineError):

@@ -209,7 +209,7 @@ class TradeBar(_Message, gc=False, tag="trade_bar"):
 
 
 class BookSnapshot(_Message, gc=False, tag="book_snapshot"):
-    """The top of the reconstructed book; a `quote…` request is one of depth 1 under its own name."""
+    """The top of the reconstructed book; a `quote…` request is one of depth 1 under its own name. Its sides may be any sequences."""
 
     symbol: str
     exchange: str
@@ -278,6 +278,11 @@ class JsNumber(float):
     __slots__ = ()
     TEN_TO_21: ClassVar[float] = 1e21
 
+    @property
+    def printed(self) -> bytes:
+        """Its JSON."""
+        return self.to_text().encode()
+
     def to_text(self) -> str:
         """The text JavaScript prints: plain digits from 1e-6 up to 1e21, an exponent beyond."""
         if abs(self) >= self.TEN_TO_21:
@@ -297,8 +302,10 @@ def js_number(value: float) -> float:
 
 
 def _encode_special(value: Any) -> msgspec.Raw:
-    if isinstance(value, JsNumber):
-        return msgspec.Raw(value.to_text().encode())
+    # A number, or the levels of a snapshot, that know their JSON.
+    printed = getattr(value, "printed", None)
+    if printed is not None:
+        return msgspec.Raw(printed)
     raise TypeError(f"a message can't hold a {type(value).__name__}")
 
 
@@ -342,7 +349,8 @@ def is_calendar_second(text: str) -> bool:
 
 def _cache_seconds(text: str) -> int:
     whole = text[:-1].partition(".")[0]
-    if whole[10:11] != "T":
+    # Python takes other separators, and none.
+    if len(whole) != 19 or whole[10] != "T" or whole[13] != ":" or whole[16] != ":":
         raise ValueError(f"{text!r} is not a timestamp")
     seconds = int(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())
     if len(SECONDS_OF) >= _CACHE_LIMIT:

@@ -202,6 +202,7 @@ class Metric:
 
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LATE = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.1, 1.0)
 _RECORDS = (1.0, 5.0, 10.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0)
 _BUS = ("bus",)
 _BUS_CASE = ("bus", "payload_case")
@@ -232,6 +233,13 @@ OLDEST_UNCONFIRMED_SECONDS = Metric(
 REQUESTS = Metric("requests_total", "counter", "Requests answered, by route and status or close code", ("route", "status"))
 REQUEST_SECONDS = Metric("request_seconds", "histogram", "Seconds from a request to the end of its answer", ("route",), _SECONDS)
 MESSAGES_SENT = Metric("messages_sent_total", "counter", "Messages sent to clients", ("route",))
+PLAYER_LATE_SECONDS = Metric(
+    "player_late_seconds",
+    "histogram",
+    "Seconds from when an instant of a replay with a speed was due to its being sent",
+    ("route",),
+    _LATE,
+)
 CONNECTIONS = Metric("websocket_connections", "gauge", "Open WebSocket connections", ("route",))
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -59,6 +59,8 @@ class BusUnderTest(ABC):
     """What it can answer with instead of working; the fault run injects these too."""
     carries_key: ClassVar[bool] = True
     """Whether a consumer sees the key."""
+    in_order: ClassVar[Mapping[str, Any]] = {}
+    """Options with which it keeps order for a key through every fault, where by default it gives that up for speed."""
     key_option: ClassVar[str] = "key-template"
     """The option that makes it."""
     burst: ClassVar[int] = 60

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet
@@ -69,6 +70,24 @@ async def test_one_batch_is_one_file_named_in_order(tmp_path: Path) -> None:
     found = [pyarrow.parquet.read_table(path).column("value").to_pylist() for path in paths]
     assert found == [[record.value for record in batch] for batch in batches]
     assert pyarrow.parquet.ParquetFile(paths[0]).metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+async def test_files_stay_in_order_when_the_clock_steps_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [make_records(Routing(destination="events"), make_stream(), count=number) for number in range(1, 5)]
+    (tmp_path / "part-of-something-else.parquet").touch()
+    bus = FileBus(tmp_path)
+    now_ns = time.time_ns()
+    for number, batch in enumerate(batches):
+        if number == 2:
+            bus = FileBus(tmp_path)  # after a start, too
+        monkeypatch.setattr(time, "time_ns", lambda number=number: now_ns - number * 3600 * 10**9)
+        await bus.connect()
+        assert await bus.send(batch) == []
+    (tmp_path / "part-of-something-else.parquet").unlink()
+    by_name = sorted(tmp_path.iterdir())
+    assert [pyarrow.parquet.read_metadata(path).num_rows for path in by_name] == [1, 2, 3, 4]
+    times = [path.stat().st_mtime_ns // 1000 for path in by_name]
+    assert times == [now_ns // 1000 + number for number in range(4)]
 
 
 async def test_a_half_file_is_never_seen_and_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:

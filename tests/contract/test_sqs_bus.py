@@ -26,7 +26,7 @@ from tests.contract.buses.sqs import SqsUnderTest, StandardQueueUnderTest
 from tests.contract.conformance import BusConformance, Session, pytest_generate_tests
 from tests.contract.sample_messages import sample_messages
 from tests.servers.certificates import Authority
-from tests.servers.elasticmq import ElasticMqServer
+from tests.servers.elasticmq import ElasticMqServer, KeepingElasticMqServer
 from tests.unit.eventbus.events import make_events, make_stream
 
 __all__ = ["pytest_generate_tests"]
@@ -59,6 +59,37 @@ def made(value: bytes) -> tuple[str, int]:
 
 class TestStandardSqsBus(TestSqsBus):
     under_test = StandardSqsUnderTest
+
+
+async def test_a_service_that_is_killed_and_started_again_misses_nothing(tmp_path: Path) -> None:
+    """It had a message on disk before it confirmed it, as Amazon promises; what it did not confirm is sent again.
+
+    In the suite the way to the emulator is killed instead: it keeps a group's messages, but not their order.
+    """
+    server = KeepingElasticMqServer(tmp_path / "elasticmq")
+    bus = StandardSqsUnderTest(tmp_path, server)
+    session = Session("s-1")
+    try:
+        async with publishing(bus) as publisher:
+            for _ in range(10):
+                await publisher.publish(session.encode(sample_messages(len(session.messages) + 24)[-24:]))
+                await asyncio.sleep(0.05)
+            while not publisher.receipts[0].confirmed:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(server.kill)
+            await publisher.publish(session.encode(sample_messages(len(session.messages) + 24)[-24:]))
+            assert publisher.receipts[0].confirmed < len(session.events)
+            await asyncio.to_thread(server.start)
+            publisher.session_end("s-1")
+            (receipt,) = await publisher.close(60)
+        assert receipt.is_complete
+        values = {event.event_id: event.value for event in session.events}
+        records = [(decode_event(record.value), record.value) for record in bus.read_back()]
+        assert {event.event_id: value for event, value in records if not event.HasField("session_end")} == values
+        assert [event.session_end.complete for event, _ in records if event.HasField("session_end")] == [True]
+    finally:
+        bus.close()
+        server.stop()
 
 
 @pytest.fixture

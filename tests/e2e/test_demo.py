@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -68,6 +70,32 @@ def test_live_to_a_broker(tmp_path: Path, redis: RedisServer) -> None:
     assert redis.ask("XLEN", "demo") == received.total() + len(EXCHANGES)
     # How much six seconds bring depends on how busy the machine is.
     assert min(received[kind] for kind in ("trade", "book_change", "derivative_ticker")) > 0
+
+
+async def test_it_stays_for_a_browser_where_it_is_asked_to(tmp_path: Path) -> None:
+    argv = ["--demo-dir", str(tmp_path), "--demo-span", "1m", "--demo-open"]
+    code = f"""
+from tardis_machine.commands.demo.display import Display
+from tardis_machine.commands.demo.page import keep_serving
+from tardis_machine.commands.demo.plan import plan_demo
+from tardis_machine.settings import resolve
+if __name__ == "__main__":
+    settings = resolve({argv!r}, {{}}, command="demo")
+    keep_serving(plan_demo(settings), settings, Display())
+"""
+    script = tmp_path / "demo.py"
+    script.write_text(code)
+    process = await asyncio.create_subprocess_exec(sys.executable, str(script), stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            while not (found := re.search(rb"(http://localhost:\d+/) until Ctrl-C", await process.stdout.readline())):
+                pass
+        with urlopen(found[1].decode(), timeout=10) as response:
+            assert b"<title>tardis-machine</title>" in response.read()
+    finally:
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
 def test_a_command_with_a_bus_of_its_own() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from tardis_machine.dates import parse_date_us
 from tardis_machine.errors import NormalizeError
 from tardis_machine.exchanges import EXCHANGES, Feed, switch_dates_us
 from tardis_machine.filters import Filter
-from tardis_machine.messages import UNSET, Message, to_timestamp
+from tardis_machine.messages import UNSET, Message, to_json_lines, to_timestamp
+from tardis_machine.pipeline import frames
 from tardis_machine.pipeline.normalizer import Normalizer
 from tardis_machine.realtime.backoff import Timings
 from tests.exchanges import transcript_server
@@ -121,6 +123,46 @@ def test_history(transcript: Transcript, section: Section) -> None:
     check_batches(transcript, section, came)
 
 
+SWITCHING = [one for one in TRANSCRIPTS if switch_dates_us(EXCHANGES[one.exchange], EXCHANGES[one.exchange].data_types)]
+SECOND_US = 1_000_000
+DAY_US = 86_400 * SECOND_US
+
+
+@pytest.mark.parametrize("transcript", SWITCHING, ids=lambda transcript: transcript.exchange)
+def test_a_generation_ends_the_day_before_a_switch_and_the_next_begins_on_its_day(transcript: Transcript) -> None:
+    """What a section's messages give on its date, they give on the first day of its generation, and on the last."""
+    exchange = EXCHANGES[transcript.exchange]
+    for kind in exchange.data_types:
+        dates = switch_dates_us(exchange, [kind])
+        played = set()
+        for section in transcript.of("history"):
+            if kind not in section.outputs:
+                continue
+            generation = bisect_right(dates, parse_date_us(section.at))
+            for switch_us in dates[max(generation - 1, 0) : generation + 1]:
+                for at_us in (switch_us, switch_us - DAY_US, switch_us - SECOND_US):
+                    if bisect_right(dates, at_us) == generation:
+                        check_kinds(transcript, section, kind, at_us)
+                        played.add((switch_us, at_us < switch_us))
+        assert played == {(switch_us, is_before) for switch_us in dates for is_before in (True, False)}, kind
+
+
+def check_kinds(transcript: Transcript, section: Section, kind: str, at_us: int) -> None:
+    """At another date, as many messages come of each: what they say of time depends on it."""
+    normalizer = Normalizer(transcript.exchange, [kind], at_us)
+    clock = recorded_time(replace(section, at=to_timestamp(at_us)))
+    for step, expected in expectations(section.steps):
+        try:
+            messages = normalizer.disconnect() if step.verb == "CUT" else normalizer.feed(clock, step.text.encode())
+        except NormalizeError as error:
+            if any(one.verb == "!" for one in expected):
+                continue
+            fail(transcript, step.line, f"at {to_timestamp(at_us)}: {error}")
+        wanted = sum(one.message_type == kind for one in expected)
+        if len(messages) != wanted and not any(one.verb == "!" for one in expected):
+            fail(transcript, step.line, f"at {to_timestamp(at_us)} expected {wanted} of {kind}\n     got {len(messages)}")
+
+
 def check_outcome(transcript: Transcript, step: Step, expected: list[Step], messages: list[Message], problem: str | None) -> None:
     outputs = [one for one in expected if one.verb == "="]
     for one, message in zip(outputs, [*messages, *([None] * len(outputs))], strict=False):
@@ -143,6 +185,9 @@ def check_batches(transcript: Transcript, section: Section, came: list[Message])
     for messages in (normalizer.feed_lines(lines), normalizer.feed_lines([b"", *lines])):
         if messages != came:
             fail(transcript, section.line, "fed in one go, or after a lost connection, its messages give something else")
+    written = Normalizer(transcript.exchange, section.data_types, parse_date_us(section.at), only_written=True).feed_lines(lines)
+    if frames.to_json_lines(written) != to_json_lines(came):
+        fail(transcript, section.line, "only written, its messages give something else")
 
 
 def check_filters(transcript: Transcript, line: int, steps: Sequence[Step], filters: Sequence[Filter]) -> None:

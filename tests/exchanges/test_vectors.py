@@ -1,4 +1,4 @@
-"""Every visible conformance row of the exchanges that we have; prints a percentage for each exchange."""
+"""Every visible conformance row of each exchange; how many passed is printed by exchange at the end (conftest.py)."""
 
 from __future__ import annotations
 
@@ -42,10 +42,16 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line) | {"text": line}
 
 
-def check_all(exchange: str, kind: str, cases: list[dict[str, Any]], check: Callable[[dict[str, Any]], str | None]) -> None:
+def check_all(
+    exchange: str,
+    kind: str,
+    cases: list[dict[str, Any]],
+    check: Callable[[dict[str, Any]], str | None],
+    record_property: Callable[[str, object], None],
+) -> None:
     failures = [f"{case.get('id', '')} {problem}" for case in cases if (problem := check(case)) is not None]
     passed = len(cases) - len(failures)
-    print(f"{exchange} {kind}: {passed}/{len(cases)} = {100 * passed / max(len(cases), 1):.1f}%")
+    record_property("vector_rows", [exchange, kind, passed, len(cases)])
     assert not failures, "\n".join(failures[:5])
 
 
@@ -91,12 +97,12 @@ def check_session(case: dict[str, Any]) -> str | None:
 
 @pytest.mark.parametrize("folder", ["normalize", "normalize_mutated"])
 @pytest.mark.parametrize("exchange", sorted(EXCHANGES))
-def test_normalized_messages(vectors: Path, exchange: str, folder: str) -> None:
-    check_all(exchange, folder, list(rows(vectors / folder / f"{exchange}.jsonl")), check_session)
+def test_normalized_messages(vectors: Path, exchange: str, folder: str, record_property: Callable[[str, object], None]) -> None:
+    check_all(exchange, folder, list(rows(vectors / folder / f"{exchange}.jsonl")), check_session, record_property)
 
 
 @pytest.mark.parametrize("exchange", sorted(EXCHANGES))
-def test_filters(vectors: Path, exchange: str) -> None:
+def test_filters(vectors: Path, exchange: str, record_property: Callable[[str, object], None]) -> None:
     def check(case: dict[str, Any]) -> str | None:
         try:
             filters = Normalizer(exchange, case["dataTypes"], parse_timestamp_us(case["date"])).filters(case["symbols"])
@@ -108,11 +114,12 @@ def test_filters(vectors: Path, exchange: str) -> None:
         expected = [case["filters"], case["optimized"]]
         return None if got == expected else f"{case['dataTypes']} {case['date']} {case['symbols']} got {got} expected {expected}"
 
-    check_all(exchange, "filters", [case for case in rows(vectors / "filters.jsonl") if case["exchange"] == exchange], check)
+    cases = [case for case in rows(vectors / "filters.jsonl") if case["exchange"] == exchange]
+    check_all(exchange, "filters", cases, check, record_property)
 
 
 @pytest.mark.parametrize("exchange", sorted(EXCHANGES))
-def test_subscriptions(vectors: Path, exchange: str) -> None:
+def test_subscriptions(vectors: Path, exchange: str, record_property: Callable[[str, object], None]) -> None:
     def check(case: dict[str, Any]) -> str | None:
         filters = EXCHANGES[exchange].subscriptions(case["message"], parse_timestamp_us(case["date"]))
         if "error" in case or "unknownChannels" in case:
@@ -124,9 +131,8 @@ def test_subscriptions(vectors: Path, exchange: str) -> None:
         got = None if filters is None else json.loads(to_json(list[Filter](filters)))
         return None if got == case["filters"] else f"{case['message']} got {got} expected {case['filters']}"
 
-    check_all(
-        exchange, "subscriptions", [case for case in rows(vectors / "subscriptions.jsonl") if case["exchange"] == exchange], check
-    )
+    cases = [case for case in rows(vectors / "subscriptions.jsonl") if case["exchange"] == exchange]
+    check_all(exchange, "subscriptions", cases, check, record_property)
 
 
 def test_registry_agrees_with_the_reference(vectors: Path) -> None:

@@ -57,9 +57,17 @@ _STATUS = re.compile(r"[1-5]\d\d")
 
 
 class RawNumber(str):
-    """A number's own digits."""
+    """A number's own digits; never the same as a text of these."""
 
     __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RawNumber) and str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
 
     def __repr__(self) -> str:
         return str(self)

@@ -3,13 +3,17 @@
 Accepted is what a ledger counts. It must be no less than what clients were handed, as a line leaves the machine only when its event
 is on disk; so the ledger of a session that `kill -9` cut, closed as incomplete at the next start, is held against the client too.
 
-Invariant: of an event that went by, 24 bytes are kept: its id and a digest of its value.
+A live session has several clients, and several sessions may be one client's: of live trades those that clients got are looked for among all
+that are on the bus. A live client does not wait for the disk: what it was handed just before its stream was cut may not be published,
+and then a session of that exchange must say that it was cut short.
+
+Invariant: of an event that went by, 24 bytes are kept: its id and a digest of its value; of a live trade its venue's id too.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from xxhash import xxh3_64_digest
@@ -17,7 +21,9 @@ from xxhash import xxh3_64_digest
 from tardis_machine.bronze.decoding import decode_event
 from tardis_machine.bronze.event import digest_of
 from tardis_machine.eventbus.ledger import LedgerSession, to_session_end
+from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import ORIGIN_REALTIME
 from tests.contract.bus_under_test import Delivered
+from tests.fault.live_traffic import LiveTrade
 from tests.fault.traffic import Answer
 
 __all__ = ["Audit"]
@@ -43,6 +49,13 @@ class Audit:
     out_of_order: Counter[str] = field(default_factory=Counter)
     sessions: int = 0
     incomplete: int = 0
+    live_sessions: int = 0
+    live_cut: set[str] = field(default_factory=set)
+    """Exchanges of which a live session was cut short."""
+    live_ahead: int = 0
+    """Trades that clients got of those, and that were not published any more."""
+    live_trades: set[LiveTrade] = field(default_factory=set)
+    """On the bus."""
     problems: list[str] = field(default_factory=list)
     _kept: dict[Series, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     _ends: dict[str, bytes] = field(default_factory=dict)
@@ -69,20 +82,33 @@ class Audit:
                 kept += bytes(max(0, place - len(kept)))
             kept[place : place + KEPT_BYTES] = mark
             self.seen[case] += 1
+            if case == "trade" and event.origin == ORIGIN_REALTIME:
+                self.live_trades.add((event.exchange, event.symbol, event.trade.trade_id))
             if case == "session_end":
                 self._ends[session_id] = event.session_end.SerializeToString(deterministic=True)
 
-    def compare(self, sessions: Iterable[LedgerSession], answers: Iterable[Answer]) -> None:
+    def compare(
+        self, sessions: Iterable[LedgerSession], answers: Iterable[Answer], live_trades: Collection[LiveTrade] = ()
+    ) -> None:
         """Holds what was consumed against the ledgers, and these against what clients got."""
-        by_request = {session.meta["request_id"]: session for session in sessions}
-        for session in by_request.values():
+        by_request: dict[str, LedgerSession] = {}
+        for session in sessions:
             self.sessions += 1
             self.incomplete += not session.complete
+            if session.origin == "realtime":
+                self.live_sessions += 1
+                self.live_cut |= set() if session.complete else {entry.exchange for entry in session.entries}
+            else:
+                by_request[session.meta["request_id"]] = session
             self._compare_session(session)
         for series in self._kept:
             self._note(f"{series} is on the bus and in no ledger")
         for answer in answers:
             self._compare_answer(answer, by_request.get(f"{answer.request_id}"))
+        lost = set(live_trades) - self.live_trades
+        self.live_ahead = sum(exchange in self.live_cut for exchange, *_ in lost)
+        if lost := {trade for trade in lost if trade[0] not in self.live_cut}:
+            self._note(f"{len(lost)} live trades that clients got are not on the bus, such as {min(lost)}")
 
     def _compare_session(self, session: LedgerSession) -> None:
         for entry in session.entries:

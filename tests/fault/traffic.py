@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from msgspec import to_builtins
+
 from tardis_machine.history.slice import MINUTE_US
 from tardis_machine.messages import to_timestamp
 from tardis_machine.pipeline.replay import NormalizedReplay
@@ -22,7 +24,7 @@ from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.cache_dir import fill_cache
 from tardis_machine.sample.recording import Recording
 
-__all__ = ["Answer", "Traffic", "fill"]
+__all__ = ["Answer", "Traffic", "fill", "raw_options"]
 
 FROM_US = 1_580_515_200_000_000  # 2020-02-01
 MARKETS = (
@@ -46,6 +48,13 @@ def options(market: int, first_minute: int, minutes: int) -> dict[str, Any]:
         "dataTypes": list(data_types),
         "withDisconnectMessages": True,
     }
+
+
+def raw_options(minutes: int) -> dict[str, Any]:
+    """A request for the recorded lines of the first market, which are in the cache with its normalized ones."""
+    request = options(0, 0, minutes)
+    [period] = NormalizedReplay(parse_normalized_request(request)).periods()
+    return {name: request[name] for name in ("exchange", "from", "to")} | {"filters": to_builtins(list(period.filters))}
 
 
 def fill(cache_dir: Path, minutes: int) -> None:

@@ -6,13 +6,13 @@ Invariant: what was started is gone when the block ends.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
 
 from tardis_machine.filters import Filter
 from tardis_machine.sample.cache_dir import fill_cache
@@ -35,8 +35,10 @@ def fill_bitmex(cache_dir: Path, minutes: int) -> None:
 class Served:
     """A running `tardis-machine serve`."""
 
-    def __init__(self, *argv: str, cache_dir: Path, log: Path, descriptors: tuple[int, int] | None = None) -> None:
-        self.port = free_port()
+    def __init__(
+        self, *argv: str, cache_dir: Path, log: Path, descriptors: tuple[int, int] | None = None, port: int | None = None
+    ) -> None:
+        self.port = port or free_port()
         self.log = log
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TM_") and name != "PORT"}
         command = [sys.executable, "-m", "tardis_machine", "serve", "--port", str(self.port), "--cache-dir", str(cache_dir)]
@@ -46,11 +48,11 @@ class Served:
             self.process = subprocess.Popen([*command, *argv], env=environ, stdout=output, stderr=output, start_new_session=True)
 
     def wait_until_up(self) -> None:
-        """Waits for the first answer."""
+        """Waits until its second port is open, which it opens last."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             try:
-                with urlopen(f"http://127.0.0.1:{self.port}/health-check", timeout=5):
+                with socket.create_connection(("127.0.0.1", self.port + 1), timeout=5):
                     return
             except OSError:
                 assert self.process.poll() is None, self.log.read_text()
@@ -74,9 +76,11 @@ class Served:
 
 
 @contextmanager
-def served(cache_dir: Path, log: Path, *argv: str, descriptors: tuple[int, int] | None = None) -> Iterator[Served]:
+def served(
+    cache_dir: Path, log: Path, *argv: str, descriptors: tuple[int, int] | None = None, port: int | None = None
+) -> Iterator[Served]:
     """A server that answers; killed at the end if it still runs. `descriptors` are its soft and its hard limit."""
-    server = Served(*argv, cache_dir=cache_dir, log=log, descriptors=descriptors)
+    server = Served(*argv, cache_dir=cache_dir, log=log, descriptors=descriptors, port=port)
     try:
         server.wait_until_up()
         yield server

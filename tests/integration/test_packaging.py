@@ -53,7 +53,8 @@ def build(source: Path, folder: Path, target: str, **environ: str) -> str:
 
 def sources() -> set[str]:
     """The modules as they are in the repository, without what Python makes of them."""
-    return {str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.p[yx]*") if "__pycache__" not in file.parts}
+    files = [*PACKAGE.rglob("*.p[yx]*"), *PACKAGE.joinpath("server", "page", "static").rglob("*")]
+    return {str(file.relative_to(PACKAGE)) for file in files if file.is_file() and "__pycache__" not in file.parts}
 
 
 def compiled() -> set[str]:

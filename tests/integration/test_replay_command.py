@@ -9,6 +9,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -332,6 +333,8 @@ def test_dead_letters_are_sent_again_once(program: Program) -> None:
         ),
         ((*NORMALIZED, "--options", "{}"), "--exchange can't be combined with --options, which holds the whole request"),
         (("--options", "[]"), "--options: expected at least one request, got an empty array"),
+        ((*NORMALIZED, "--speed", "fast"), "--speed: expected max or a number from 0.01 to 100000, got 'fast'"),
+        ((*NORMALIZED, "--faults", '{"drop":2}'), "--faults.drop: expected a number from 0 to 1, got 2"),
         (("--options", '[{"exchange":"x"}]'), r"--options: \[0\].exchange: expected one of .*, got 'x'"),
         (("--options", "@/no/such/file"), "--options: can't read '/no/such/file': No such file"),
     ],
@@ -352,6 +355,16 @@ def test_what_can_not_be_done_is_said_before_anything_starts(program: Program) -
         out, errors = program.run(*argv, code=2)
         assert out == b""
         assert last_line(errors).startswith(says)
+
+
+def test_a_replay_takes_its_time_and_so_do_its_events(program: Program, lines: bytes) -> None:
+    began = time.monotonic()
+    out, _ = program.run(*NORMALIZED, "--speed", "60", "--pace-events", "--output", "-", *program.bus)
+    assert time.monotonic() - began > 2
+    assert out == lines
+    events = program.events()
+    check_ledger(events, session_end_of(events))
+    assert len(events) == 1 + len(lines.splitlines())
 
 
 def test_without_an_output_nothing_is_printed_that_nobody_reads(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from tardis_machine import TardisMachine
+from tardis_machine.processes.jobs.contract import CHUNK_BYTES
 from tardis_machine.server import ws
 from tests.integration.leaks import assert_no_surprise, nothing_leaks
 from tests.integration.machine import DAY, options
@@ -159,6 +162,26 @@ async def test_a_hundred_slow_readers_at_once(server: Served) -> None:
         assert await count_lines(server.port) == whole
         await idle(server.worker_pids)
         await all_stalled.wait()
+
+
+async def test_a_chunk_that_nobody_reads_is_in_memory_once(cache_dir: Path) -> None:
+    machine = TardisMachine(api_url=NO_UPSTREAM, cache_dir=cache_dir, workers=1, max_unread_bytes=0)
+    await machine.start(port=0)
+    try:
+        assert await count_lines(machine.port) > 1000
+        tracemalloc.start()
+        async with AsyncExitStack() as stack:
+            for _ in range(20):
+                client = await stack.enter_async_context(connected(machine.port, receive_buffer_bytes=SMALL_BUFFER_BYTES))
+                await client.send(http_get("/replay", RAW))
+                await client.reader.readexactly(20_000)
+            await idle(machine.worker_pids)
+            held_bytes = tracemalloc.get_traced_memory()[0] / 20
+        # The lines of a step have a prefix more when they leave.
+        assert CHUNK_BYTES / 2 < held_bytes < CHUNK_BYTES * 2.5
+    finally:
+        tracemalloc.stop()
+        await machine.stop()
 
 
 async def idle(pids: list[int]) -> None:

@@ -118,7 +118,7 @@ async def test_events_hold_what_the_client_did_not_ask_for_in_its_place(tmp_path
 async def test_bad_options_are_refused_with_the_field(tmp_path: Path) -> None:
     async with scripted_exchange() as exchange, live_machine(exchange, tmp_path) as client:
         for wrong, field in (
-            ({"exchange": "binance-jersey"}, "exchange: binance-jersey has no live data"),
+            ({"exchange": "binance-jersey"}, "exchange: binance-jersey closed in 2020-11: it has history only"),
             ({"exchange": "coinbase", "symbols": None}, "symbols: live data of coinbase needs at least one symbol"),
             ({"timeoutIntervalMS": -1}, "timeoutIntervalMS: expected milliseconds from 0 (never) to 86400000, got -1"),
         ):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks.report import Table
 from tests.lake_crash.run import ALL_PRODUCTS, CrashRun, Outcome
+from tests.servers.seaweedfs import SeaweedServer
 
 
 def main() -> int:
@@ -25,19 +28,25 @@ def main() -> int:
         help="plans, ends and versions that a job may write in one layer before it is killed; three times as many in gold",
     )
     parser.add_argument("--gold", default=",".join(ALL_PRODUCTS), help="the products to keep, with commas between them")
+    parser.add_argument("--lake", choices=("folder", "s3"), default="folder", help="where the lakes lie; s3 starts a server")
     parser.add_argument("--folder", type=Path, help="where all of it is kept, to look at it afterwards")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="lake-crash-") as temporary:
-        run = CrashRun(
+    with tempfile.TemporaryDirectory(prefix="lake-crash-") as temporary, ExitStack() as servers:
+        place: dict[str, Any] = {}
+        if given.lake == "s3":
+            server = servers.enter_context(SeaweedServer(Path(temporary) / "server"))
+            place = {"root": f"s3://{server.create_bucket('crash')}", "options": server.lake_options()}
+        with CrashRun(
             given.folder or Path(temporary),
+            **place,
             events=given.events,
             kills=given.kills,
             seed=given.seed,
             most_traces=given.traces,
             gold=given.gold.split(","),
             say=partial(print, flush=True),
-        )
-        outcome = run.run()
+        ) as run:
+            outcome = run.run()
         show(given.seed, outcome)
     return 0 if is_good(outcome) else 1
 
@@ -57,6 +66,9 @@ def show(seed: int, outcome: Outcome) -> None:
         table.add(item.table, f"{item.rows:,}", f"{item.other_rows:,}", f"{item.only_here:,}", f"{item.only_there:,}")
     table.show()
     print(f"\nall columns of all rows; {outcome.disturbed_s:.0f} s with kills, {outcome.undisturbed_s:.0f} s without")
+    print(
+        f"killed: {', '.join(f'{what} {count}' for what, count in sorted(outcome.deaths.items()))}; the full disk: {outcome.disk}"
+    )
     for item in outcome.comparisons:
         if item.example is not None:
             print(f"difference: {item.table}: {item.example}")

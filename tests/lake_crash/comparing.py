@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tardis_machine.lakehouse.storage import Storage, open_storage
+
 __all__ = ["Comparison", "compare_lakes", "compare_table"]
 
 LAYERS = ("bronze", "silver", "gold")
@@ -33,25 +35,27 @@ class Comparison:
         return self.only_here == self.only_there == 0
 
 
-def compare_lakes(lake: Path, other: Path) -> list[Comparison]:
+def compare_lakes(lake: Path | Storage, other: Path | Storage) -> list[Comparison]:
     """All tables, front to back."""
     names = {
-        f"{path.parent.parent.name}.{path.parent.name}"
-        for root in (lake, other)
+        ".".join(path.split("/")[-4:-2])
+        for place in map(_storage, (lake, other))
         for layer in LAYERS
-        for path in root.glob(f"{layer}/*/_delta_log")
+        for path in place.list_files(f"{place.root}/{layer}", f"{0:020}.json", below=True)
     }
     return [
         compare_table(name, lake, other) for name in sorted(names, key=lambda name: (LAYERS.index(name.partition(".")[0]), name))
     ]
 
 
-def compare_table(name: str, lake: Path, other: Path, *, without: Collection[str] = (), where: str = "true") -> Comparison:
+def compare_table(
+    name: str, lake: Path | Storage, other: Path | Storage, *, without: Collection[str] = (), where: str = "true"
+) -> Comparison:
     """One table, but for some columns, and only the rows of a condition."""
     import duckdb
     import pyarrow as pa
 
-    found = [_read(root, name) for root in (lake, other)]
+    found = [_read(_storage(place), name) for place in (lake, other)]
     present = next(rows for rows in found if rows is not None)
     here, there = (present.slice(0, 0) if rows is None else rows for rows in found)
     with duckdb.connect() as database:
@@ -70,8 +74,10 @@ def compare_table(name: str, lake: Path, other: Path, *, without: Collection[str
     )
 
 
-def _read(lake: Path, name: str) -> Any:
-    from deltalake import DeltaTable
+def _storage(lake: Path | Storage) -> Storage:
+    return open_storage(lake) if isinstance(lake, Path) else lake
 
-    path = lake / name.replace(".", "/")
-    return DeltaTable(path).to_pyarrow_table() if (path / "_delta_log").is_dir() else None
+
+def _read(lake: Storage, name: str) -> Any:
+    path = f"{lake.root}/{name.replace('.', '/')}"
+    return lake.open_log(path).to_pyarrow_table() if lake.list_files(f"{path}/_delta_log", "*.json") else None

@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tests.fault.samples import children_of
 from tests.servers.process import DIE_WITH_PARENT
 
 __all__ = ["QUICK_START", "LakeJob"]
@@ -69,6 +70,17 @@ class LakeJob:
         self._process.wait()
         self._process = None
 
+    def kill_worker(self) -> bool:
+        """One of the processes in which Spark runs Python, with -9; False where there is none at the moment."""
+        assert self._process is not None
+        for daemon in _descendants(self._process.pid):
+            with suppress(OSError):
+                if "pyspark.daemon" in Path(f"/proc/{daemon}/cmdline").read_text():
+                    for worker in children_of(daemon):
+                        os.kill(worker, signal.SIGKILL)
+                        return True
+        return False
+
     def terminate(self) -> int:
         """With SIGTERM; its exit code."""
         assert self._process is not None
@@ -88,3 +100,9 @@ class LakeJob:
     @property
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for child in children_of(pid):
+        yield child
+        yield from _descendants(child)

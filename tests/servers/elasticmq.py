@@ -1,4 +1,4 @@
-"""SQS as ElasticMQ plays it, with Amazon's limits; what it holds is gone with the process."""
+"""SQS as ElasticMQ plays it, with Amazon's limits; what it holds is gone with the process, but for one that keeps it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from .process import ServerProcess, class_path, http_status, java
 
-JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m")
+JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx1g")
 SETTINGS = """\
 include classpath("application.conf")
 generate-node-address = false
@@ -17,14 +17,19 @@ node-address {{ protocol = http, host = "127.0.0.1", port = {port}, context-path
 rest-sqs {{ enabled = true, bind-hostname = "127.0.0.1", bind-port = {port}, sqs-limits = strict }}
 rest-stats {{ enabled = false }}
 """
+# Written with each message, at a seventh of the speed.
+KEEPING = """
+messages-storage { enabled = true, uri = "jdbc:h2:./messages;WRITE_DELAY=0" }
+"""
 
 
 class ElasticMqServer(ServerProcess):
     name = "ElasticMQ"
     scheme = "http"
+    storage = ""
 
     def prepare(self) -> None:
-        (self.folder / "elasticmq.conf").write_text(SETTINGS.format(port=self.port))
+        (self.folder / "elasticmq.conf").write_text(SETTINGS.format(port=self.port) + self.storage)
 
     def command(self) -> list[str]:
         return [java(), *JVM_OPTIONS, "-Dconfig.file=elasticmq.conf", "-cp", class_path("elasticmq"), "org.elasticmq.server.Main"]
@@ -58,3 +63,9 @@ class ElasticMqServer(ServerProcess):
             self.call("DeleteMessageBatch", QueueUrl=url, Entries=handles)
             taken += messages
         return taken
+
+
+class KeepingElasticMqServer(ElasticMqServer):
+    """What it confirmed is still there when it was killed and is started again; those of a group come back in any order."""
+
+    storage = KEEPING

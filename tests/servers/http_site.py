@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 from aiohttp import web
 
-__all__ = ["http_site"]
+__all__ = ["http_site", "http_site_in_thread"]
 
 
 @asynccontextmanager
@@ -22,3 +25,24 @@ async def http_site(handle: Callable[[web.Request], Awaitable[web.StreamResponse
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+@contextmanager
+def http_site_in_thread(handle: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> Iterator[int]:
+    """The same for a test that has no event loop."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="http-site", daemon=True)
+    thread.start()
+
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    site = http_site(handle)
+    port: int = run(site.__aenter__())
+    try:
+        yield port
+    finally:
+        run(site.__aexit__(None, None, None))
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()

@@ -1,4 +1,4 @@
-"""Kinesis as kinesalite plays it; what it holds is gone with the process."""
+"""Kinesis as kinesalite plays it; what it confirmed is still there when it was killed and is started again."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HEADERS = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=any/any, SignedHeaders=any, Signature=any",
     "X-Amz-Date": "20240101T000000Z",
 }
-# Streams are made and split without the pauses that Amazon takes for it, and without its limit of shards.
-OPTIONS = {"createStreamMs": 5, "deleteStreamMs": 5, "updateStreamMs": 5, "shardLimit": 10_000}
+# Streams are made and split without the pauses that Amazon takes for it, and without its limit of shards; they lie in the server's folder.
+OPTIONS = {"createStreamMs": 5, "deleteStreamMs": 5, "updateStreamMs": 5, "shardLimit": 10_000, "path": "streams"}
 
 
 class KinesaliteServer(ServerProcess):

@@ -73,15 +73,21 @@ class SparkWorker(ServerProcess):
     name = "a Spark worker"
     scheme = "spark"
 
-    def __init__(self, folder: Path, master: SparkMaster) -> None:
+    def __init__(self, folder: Path, master: SparkMaster, hides: Path | None = None) -> None:
+        """`hides`: a folder in whose place it has one of its own, as machines have that mount nothing there."""
         super().__init__(folder)
         self.ui_port = free_port()
         self._master = master
+        self._hides = hides
 
     def command(self) -> list[str]:
         place = ["--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.ui_port)]
         size = ["--cores", "1", "--memory", WORKER_MEMORY, "--work-dir", str(self.folder / "work")]
-        return spark_class("deploy.worker.Worker", *place, *size, self._master.url)
+        command = spark_class("deploy.worker.Worker", *place, *size, self._master.url)
+        if self._hides is None:
+            return command
+        apart = ["unshare", "--mount", *(() if os.geteuid() == 0 else ("--user", "--map-root-user"))]
+        return [*apart, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(self._hides), *command]
 
     def answers(self) -> bool:
         # It is of use when the master knows it.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tardis_machine.lakehouse.session import start_session
+from tardis_machine.lakehouse.session import find_jars, start_session
 from tests.spark.lake_under_test import LakeUnderTest
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ SMALL_DATA_CONF = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = start_session(master="local[2]", conf=SMALL_DATA_CONF)
+    # For lakes in a folder and on S3 alike.
+    jars = {"spark.jars": ",".join(map(str, find_jars(also="s3")))}
+    session = start_session(master="local[2]", conf={**SMALL_DATA_CONF, **jars})
     yield session
     session.stop()
 

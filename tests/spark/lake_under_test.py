@@ -79,12 +79,12 @@ class FileBus:
 class LakeUnderTest:
     """A lake with a file bus before it."""
 
-    def __init__(self, spark: SparkSession, folder: Path, *, is_uri: bool = False) -> None:
-        """`is_uri`: workers do not know what lies there, and leave it to Spark to read and write it."""
+    def __init__(self, spark: SparkSession, folder: Path, lake: Lake | None = None) -> None:
+        """`lake`: by default one in the folder."""
         self.spark = spark
         self.bus = FileBus(folder / "bus")
-        self.lake = Lake.at((folder / "lake").as_uri() if is_uri else folder / "lake")
-        self.source = FilesSource(self.bus.folder.as_uri() if is_uri else self.bus.folder)
+        self.lake = lake or Lake.at(folder / "lake")
+        self.source = FilesSource(self.bus.folder)
 
     def ingest(self, **options: Any) -> dict[str, int]:
         """Takes in what is there; rows written by table."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from tests.lake_crash.comparing import compare_lakes, compare_table
 from tests.lake_crash.events import FEW_MARKETS, write_files
 from tests.lake_crash.job import QUICK_START, LakeJob
 from tests.servers.process import free_port
-from tests.servers.spark_cluster import SparkCluster, make_bare_python
+from tests.servers.spark_cluster import SparkCluster, SparkWorker, make_bare_python
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -79,6 +80,24 @@ def test_executors_have_the_package_of_the_command_and_what_is_compiled_of_it(cl
     assert folder != Path(tardis_machine.__file__).parent
     assert {Path(file).parent for file in compiled} == {folder / "__compiled__"}
     assert {Path(file).suffix for file in compiled} == {".so"}
+
+
+def test_a_folder_that_an_executor_does_not_share_is_refused_at_the_start(
+    cluster: SparkCluster, bare_python: Path, tmp_path: Path
+) -> None:
+    lake, bus = tmp_path / "lake", tmp_path / "bus"
+    lake.mkdir()
+    bus.mkdir()
+    with SparkWorker(tmp_path / "apart", cluster.master, hides=lake):
+        options = ("--from", "files", "--file-dir", str(bus), "--lake", str(lake), "--once")
+        ingest = job(cluster, bare_python, tmp_path / "ingest.log", "ingest", *options)
+        ingest.start()
+        assert ingest.wait(300) == 1
+    refused = (
+        f"{lake} is not the same folder on .* as on .*; mount one folder on all machines of the cluster, or keep the lake in "
+    )
+    assert re.search(refused, ingest.tail), ingest.tail
+    assert not [*lake.rglob("*.*")]
 
 
 def test_an_ingest_on_a_cluster_that_loses_a_worker_has_the_tables_of_one_machine(

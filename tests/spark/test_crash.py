@@ -13,15 +13,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tardis_machine.errors import LakeError
-from tardis_machine.lakehouse.appending import Appender
 from tardis_machine.lakehouse.commits import Commits, Step
 from tardis_machine.lakehouse.ingest import Ingest
 from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.sources.files import FilesSource
+from tardis_machine.lakehouse.storage import Storage
 from tardis_machine.lakehouse.table_files import WrittenFile
 from tardis_machine.lakehouse.tables import Table
 from tests.lake_crash.comparing import compare_lakes
@@ -54,13 +54,12 @@ def tables(lake: LakeUnderTest) -> tuple[object, ...]:
     return lake.events, lake.rows(TRADES.table), lake.quarantine
 
 
-@pytest.mark.parametrize("by", ["workers", "spark"])
 def test_a_job_that_dies_after_any_of_its_writes(
-    spark: SparkSession, tmp_path: Path, undisturbed: tuple[object, ...], monkeypatch: pytest.MonkeyPatch, by: str
+    spark: SparkSession, tmp_path: Path, undisturbed: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = LakeUnderTest(spark, tmp_path, is_uri=by == "spark")
+    lake = LakeUnderTest(spark, tmp_path)
     fill(lake)
-    write_by_spark, commit = Appender.write_by_spark, Commits.commit
+    commit = Commits.commit
     # The first file's rows are in bronze, but not what was refused of it; all of the last file's are; the first batch is in silver.
     deaths = [("bronze.events", 0), ("bronze.events/refused", FILES[-1]), ("silver.trades", 0)]
 
@@ -69,18 +68,11 @@ def test_a_job_that_dies_after_any_of_its_writes(
             deaths.pop(0)
             raise RuntimeError("killed")
 
-    def write_and_die(self: Appender, rows: DataFrame, table: Table, step: Step) -> None:
-        write_by_spark(self, rows, table, step)
-        assert by == "spark"
-        die_after(step)
-
     def commit_and_die(self: Commits, table: Table, files: Sequence[WrittenFile], step: Step) -> bool:
         is_added = commit(self, table, files, step)
-        assert by == "workers"
         die_after(step)
         return is_added
 
-    monkeypatch.setattr(Appender, "write_by_spark", write_and_die)
     monkeypatch.setattr(Commits, "commit", commit_and_die)
     for left in (2, 1, 0):
         with pytest.raises(LakeError, match="killed"):
@@ -101,14 +93,18 @@ def test_a_job_that_was_killed_while_it_planned_its_first_batch(lake: LakeUnderT
     assert len(lake.events) == 30
 
 
-def ingest(spark: SparkSession, run: CrashRun, lake: Path) -> None:
-    Ingest(spark, Lake.at(lake), FilesSource(run.bus), until="gold", gold=GOLD).run_once()
+def ingest(spark: SparkSession, run: CrashRun, lake: Storage) -> None:
+    Ingest(spark, Lake(lake), FilesSource(run.bus), until="gold", gold=GOLD).run_once()
 
 
 def test_a_job_that_is_killed_at_random_points_and_then_told_to_stop(spark: SparkSession, tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
-    run = CrashRun(tmp_path, events=1_500, kills=2, seed=seed, most_traces=5, gold=GOLD, markets=FEW_MARKETS)
+    with CrashRun(tmp_path, events=1_500, kills=2, seed=seed, most_traces=5, gold=GOLD, markets=FEW_MARKETS) as run:
+        crash(spark, run)
+
+
+def crash(spark: SparkSession, run: CrashRun) -> None:
     run.kill_again_and_again()
 
     # All files are there now. SIGTERM may come at any time too: the job ends cleanly, with what it was at.

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.bronze.splitting import split_event
 from tardis_machine.computed import compute
+from tardis_machine.lakehouse import rewriting
 from tardis_machine.lakehouse.gold import settled
 from tardis_machine.lakehouse.gold.bars import BARS
 from tardis_machine.lakehouse.gold.book_state import BOOK_STATE
@@ -36,8 +37,6 @@ from tardis_machine.lakehouse.gold.top_of_book import TOP_OF_BOOK
 from tardis_machine.lakehouse.gold.trades_with_quotes import TRADES_WITH_QUOTES
 from tardis_machine.lakehouse.gold.volatility import VOLATILITY
 from tardis_machine.lakehouse.ingest import Ingest
-from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
-from tardis_machine.lakehouse.silver.whole_books import each_book_once
 from tardis_machine.lakehouse.sources.files import FilesSource
 from tardis_machine.lakehouse.streams import Counts
 from tardis_machine.lakehouse.tables import Table
@@ -411,7 +410,7 @@ def test_a_running_job_puts_the_parts_of_a_book_together_whichever_comes_first(l
 
     def report(counts: list[Counts]) -> None:
         rows = {table: count for stream in counts for table, count in stream.rows.items()}
-        if rows.get("silver.book_changes") == len(parts) - 1 and pending:
+        if rows.get("silver.book_parts") == len(parts) - 1 and pending:
             lake.bus.write("a", [pending.pop()])
         if rows.get("gold.books", 0) and not pending and rows.get("gold.top_of_book"):
             stop.set()
@@ -432,31 +431,6 @@ def test_a_running_job_puts_the_parts_of_a_book_together_whichever_comes_first(l
     assert [level["price"] for level in state["asks"]] == [9001 + n for n in range(12)]
 
 
-def test_a_book_is_taken_once_however_many_buses_split_it(lake: LakeUnderTest) -> None:
-    """One took it whole, two in parts that do not fit together; of some books only parts are there, of some not even all."""
-    books = [change("A", after_s, {9000 - n: 1 for n in range(40)}, {}, is_snapshot=True) for after_s in range(4)]
-    wholes = BronzeEncoder(session_id="s1", origin="replay", clock_us=lambda: START_US).encode(books)
-    few, many = [split_event(event, 500) for event in wholes], [split_event(event, 300) for event in wholes]
-    counts = [(len(one), len(other)) for one, other in zip(few, many, strict=True) if one and other]
-    assert len(counts) == 4
-    assert all(1 < one < other for one, other in counts)
-    # The part of one splitting comes before all of another: with equal ids, that one would lack its levels.
-    first = [many[n][0].value for n in range(4)]  # type: ignore[index]
-    lake.bus.write("a", first)
-    lake.bus.write("b", [wholes[0].value, *(part.value for n in range(3) for part in few[n] or ())])
-    lake.bus.write("c", [part.value for n in (0, 1) for part in (many[n] or ())[1:]])
-    lake.bus.write("d", [part.value for part in (few[3] or ())[1:]])
-    lake.ingest(until="gold", gold=("top_of_book", "book_state_50_1s"))
-    silver = each_book_once(lake.lake.read(lake.spark, BOOK_CHANGES.table)).collect()
-    taken = {n: [row for row in silver if row.sequence == n] for n in range(4)}
-    assert [row.part for row in taken[0]] == [None], "the whole"
-    assert [len(taken[n]) for n in (1, 2)] == [counts[1][0], counts[2][0]], "a splitting of which all parts are there"
-    assert len(taken[3]) == counts[3][0] - 1, "the splitting of which most is there"
-    states = DeltaTable(lake.lake.path(BOOK_STATE)).to_pyarrow_table().sort_by("local_ts").to_pylist()
-    for state in states[:3]:
-        assert [level["price"] for level in state["bids"]] == [9000 - n for n in range(40)]
-
-
 def change(
     symbol: str, after_s: float, bids: dict[float, float], asks: dict[float, float], *, is_snapshot: bool = False
 ) -> BookChange:
@@ -470,15 +444,16 @@ def trade(after_s: float) -> Trade:
     return Trade("D", "bitmex", f"t{after_s}", 100, 1, "buy", at, at)
 
 
-@pytest.mark.parametrize("writer", ["driver", "workers", "spark"])
+@pytest.mark.parametrize("writer", ["driver", "workers"])
 def test_what_late_rows_undo_is_gone_and_what_they_change_is_changed_in_later_hours_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> None:
-    lake = LakeUnderTest(spark, tmp_path, is_uri=writer == "spark")
+    lake = LakeUnderTest(spark, tmp_path)
     if writer != "driver":
         # However few rows there are, they stay where they are.
         monkeypatch.setattr(settled, "MAX_ROWS", 0)
         monkeypatch.setattr(settled, "MAX_ROWS_OF_LEVELS", 0)
+        monkeypatch.setattr(rewriting, "_ON_DRIVER_BYTES", 0)
     messages: list[Message] = [
         *(change(symbol, 0, {100: 1}, {101: 1}, is_snapshot=True) for symbol in "ABC"),
         change("A", 3605, {100: 2}, {}),

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from deltalake import DeltaTable
 
 from tardis_machine.errors import LakeError
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
 from tardis_machine.lakehouse.ingest import Ingest
-from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.optimize import MIN_RETAIN_S, optimize
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.trades import TRADES
@@ -34,7 +32,7 @@ from tests.spark.lake_under_test import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -183,42 +181,17 @@ def test_files_that_spark_wrote_are_read_like_those_of_workers(lake: LakeUnderTe
     assert lake.rows(TRADES.table) == silver
 
 
-def test_a_table_that_is_more_than_its_files_is_left_to_spark(lake: LakeUnderTest) -> None:
+def test_a_table_that_is_more_than_its_files_is_refused(lake: LakeUnderTest) -> None:
     lake.bus.write("a", encode(trades(10)))
     lake.ingest()
-    for table in (EVENTS, TRADES.table):
-        name = f"delta.`{lake.lake.path(table)}`"
-        lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-        lake.spark.sql(f"DELETE FROM {name} WHERE sequence < 4")
-    assert lake.count(EVENTS) == lake.count(TRADES.table) == 6
-    # What was deleted in silver is new there again.
-    lake.bus.write("b", [*encode(trades(12), session="s2"), b"\xff"])
-    assert lake.ingest() == {"bronze.events": 12, "silver.trades": 6, "bronze.quarantine": 1}
-    assert lake.count(EVENTS) == 18
-    assert [row.sequence for row in lake.lake.read(lake.spark, TRADES.table).orderBy("sequence").collect()] == [*range(12)]
-
-
-def test_workers_and_spark_go_on_where_the_other_stopped(lake: LakeUnderTest) -> None:
-    by_spark = Lake.at(Path(lake.lake.root).as_uri())
-    by_workers = lake.lake
-    for count, writer in enumerate((by_workers, by_spark, by_workers), start=1):
-        lake.lake = writer
-        # Each batch repeats the one before it, in a session of its own.
-        lake.bus.write(f"{count}", encode(trades(10 * count), session=f"s{count}"))
+    name = f"delta.`{lake.lake.path(TRADES.table)}`"
+    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    lake.bus.write("b", encode(trades(12), session="s2"))
+    with pytest.raises(LakeError, match=r"^silver\.trades in .* has features that make it more than its files, .* DROP FEATURE"):
         lake.ingest()
-        assert (lake.count(EVENTS), lake.count(TRADES.table)) == ([10, 30, 60][count - 1], 10 * count)
-    assert [row.sequence for row in lake.lake.read(lake.spark, TRADES.table).orderBy("sequence").collect()] == [*range(30)]
-    marks = DeltaTable(by_workers.path(EVENTS))
-    (stream,) = (place.name for place in Path(by_workers.root, "_checkpoints").glob("bronze-*"))
-    identity = Path(by_workers.checkpoint(stream), "identity").read_text()
-    assert marks.transaction_version(f"{stream}/{identity}/{EVENTS.name}") == 2
 
 
-@pytest.mark.parametrize("is_uri", [False, True], ids=["workers", "spark"])
-def test_a_checkpoint_without_its_progress_is_refused_and_skips_no_batch(
-    spark: SparkSession, tmp_path: Path, *, is_uri: bool
-) -> None:
-    lake = LakeUnderTest(spark, tmp_path, is_uri=is_uri)
+def test_a_checkpoint_without_its_progress_is_refused_and_skips_no_batch(lake: LakeUnderTest, tmp_path: Path) -> None:
     lake.bus.write("a", encode(trades(10)))
     lake.ingest(until="bronze")
     (checkpoint,) = (tmp_path / "lake" / "_checkpoints").glob("bronze-*")
@@ -229,25 +202,14 @@ def test_a_checkpoint_without_its_progress_is_refused_and_skips_no_batch(
     lake.bus.write("c", encode(trades(5, start=100), session="s3"))
     with pytest.raises(LakeError, match=r"the progress of the stream 'bronze-.*' was removed .* remove .*bronze-.* as a whole"):
         lake.ingest(until="bronze")
-    if not is_uri:
-        # An older copy: Spark itself would not see that its batches were there before.
-        shutil.copytree(tmp_path / "older" / "progress", checkpoint / "progress")
-        with pytest.raises(LakeError, match="replaced by an older one"):
-            lake.ingest(until="bronze")
+    # An older copy: Spark itself would not see that its batches were there before.
+    shutil.copytree(tmp_path / "older" / "progress", checkpoint / "progress")
+    with pytest.raises(LakeError, match="replaced by an older one"):
+        lake.ingest(until="bronze")
     shutil.rmtree(checkpoint)
     assert lake.count(EVENTS) == 30
     lake.ingest(until="bronze")
     assert lake.count(EVENTS) == 65, "as it says: a new stream begins"
-
-
-def test_what_is_refused_is_kept_also_where_as_many_rows_are_good_as_there_are_files(lake: LakeUnderTest) -> None:
-    """Spark writes what workers decoded, and counts rows of its own: here files, of which each has several records."""
-    lake.lake = Lake.at(Path(lake.lake.root).as_uri())
-    lake.bus.write("a", encode(trades(2)))
-    lake.bus.write("b", [*encode(trades(1, start=2), session="s2"), b"\xff"])
-    lake.ingest(max_batch_bytes=1, until="bronze")
-    assert lake.count(EVENTS) == 3
-    assert [row[7] for row in lake.quarantine] == ["part-b.parquet:1"]
 
 
 def test_what_spark_planned_is_on_disk_before_a_table_notes_the_batch(

@@ -19,8 +19,7 @@ pytestmark = pytest.mark.timeout(600)
 
 def write_uncommitted(lake: LakeUnderTest) -> list[WrittenFile]:
     """What a task leaves before the driver commits it: all rows of bronze once more."""
-    storage, rows = lake.lake.storage.direct, lake.lake.read(lake.spark, EVENTS).toArrow().combine_chunks()
-    assert storage is not None
+    storage, rows = lake.lake.storage, lake.lake.read(lake.spark, EVENTS).toArrow().combine_chunks()
     return write_files(
         lambda batches: ((EVENTS, batch) for batch in batches), storage, {EVENTS.name: lake.lake.path(EVENTS)}, rows.to_batches()
     )
@@ -40,7 +39,6 @@ def test_files_of_a_batch_that_runs_are_not_removed(lake: LakeUnderTest) -> None
 
     assert not Path(lake.lake.path(EVENTS), left_behind[0].path).exists()
     commits = Appender(lake.lake).commits
-    assert commits is not None
     assert commits.commit(EVENTS, under_way)
     assert lake.count(EVENTS) == 20
     assert pa.table(lake.lake.read(lake.spark, EVENTS).select("value").toArrow()).num_rows == 20

@@ -15,7 +15,6 @@ from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.lakehouse.gold.bars import BARS
 from tardis_machine.lakehouse.gold.book_state import BOOK_STATE
 from tardis_machine.lakehouse.gold.top_of_book import TOP_OF_BOOK
-from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.silver.liquidations import LIQUIDATIONS
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.tables import EVENTS
@@ -92,11 +91,8 @@ def with_holes(events: Sequence[bytes], kept: Sequence[bool]) -> list[bytes]:
     return [event for event, is_kept in zip(events, kept, strict=True) if is_kept]
 
 
-@pytest.mark.parametrize("where", ["folder", "uri"])
-def test_recorders_fill_each_others_holes(lake: LakeUnderTest, where: str) -> None:
+def test_recorders_fill_each_others_holes(lake: LakeUnderTest) -> None:
     """Around midnight, in batches that are cut anywhere; then the same minutes from history."""
-    if where == "uri":
-        lake.lake = Lake.at(Path(lake.lake.root).as_uri())
     chance = random.Random(7)
     trades = market(400, MIDNIGHT_US - 60_000)
     forced = [

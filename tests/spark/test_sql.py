@@ -20,7 +20,16 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def ask(lake: LakeUnderTest, query: str, form: str = "table", **options: Any) -> int:
-    given = {"output": None, "chart": None, "master": "local[2]", "remote": None, "spark_conf": {}, "spark_jars": None, **options}
+    given = {
+        "lake_option": {},
+        "output": None,
+        "chart": None,
+        "master": "local[2]",
+        "remote": None,
+        "spark_conf": {},
+        "spark_jars": None,
+        **options,
+    }
     return sql.run(SimpleNamespace(lake=lake.lake.root, query=query, format=form, **given))
 
 

@@ -18,26 +18,26 @@ pytestmark = pytest.mark.timeout(300)
 def test_a_table_grows_by_new_columns_and_refuses_any_other_change(lake: LakeUnderTest) -> None:
     spark, place = lake.spark, lake.lake
     first = replace(QUARANTINE, columns={"stage": "STRING", "n": "INT"})
-    assert not check_table(spark, place, first)
-    prepare_table(spark, place, first)
-    assert check_table(spark, place, first)
+    assert not check_table(place, first)
+    prepare_table(place, first)
+    assert check_table(place, first)
     spark.createDataFrame([("a", 1)], "stage STRING, n INT").write.format("delta").mode("append").save(place.path(first))
 
     wider = replace(first, columns={**first.columns, "more": "STRING"})
-    prepare_table(spark, place, wider)
+    prepare_table(place, wider)
     assert lake.rows(wider) == [("a", 1, None)]
 
     with pytest.raises(LakeError, match=r"bronze.quarantine in .* has columns that this release does not know: more"):
-        prepare_table(spark, place, first)
+        prepare_table(place, first)
     with pytest.raises(LakeError, match=r"the column n of type int, not bigint"):
-        prepare_table(spark, place, replace(wider, columns={**wider.columns, "n": "BIGINT"}))
+        prepare_table(place, replace(wider, columns={**wider.columns, "n": "BIGINT"}))
 
 
 def test_a_table_of_a_later_version_or_of_another_program_is_refused(lake: LakeUnderTest) -> None:
     spark, place = lake.spark, lake.lake
-    prepare_table(spark, place, replace(QUARANTINE, version=2))
+    prepare_table(place, replace(QUARANTINE, version=2))
     with pytest.raises(LakeError, match=r"is of version 2, and this release knows versions up to 1; use a later release"):
         lake.ingest()
     spark.sql(f"ALTER TABLE delta.`{place.path(QUARANTINE)}` UNSET TBLPROPERTIES ('{tables.VERSION_PROPERTY}')")
     with pytest.raises(LakeError, match=r"holds a table of another program"):
-        check_table(spark, place, QUARANTINE)
+        check_table(place, QUARANTINE)

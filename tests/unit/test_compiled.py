@@ -70,7 +70,7 @@ def test_a_change_of_the_shared_declarations_is_one_of_all_that_is_written_in_cy
         declarations.write("# changed\n")
     code = (
         "from tardis_machine.bronze import sealing; from tardis_machine.exchanges import bitmex, _feeding;"
-        "print(sealing.seal_messages.__module__, _feeding.join_lines.__module__, bitmex.__file__)"
+        "print(sealing.seal_messages.__module__, _feeding.feed_messages.__module__, bitmex.__file__)"
     )
     sealing, feeding, bitmex = run("-c", code, package=copied)[0].split()
     assert (sealing, feeding) == ("tardis_machine.bronze.sealing", "tardis_machine.exchanges._feeding")

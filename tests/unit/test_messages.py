@@ -18,6 +18,7 @@ from tardis_machine.messages import (
     Disconnect,
     Trade,
     from_json,
+    is_calendar_second,
     js_number,
     parse_timestamp_us,
     to_json,
@@ -107,3 +108,12 @@ def test_messages_know_their_instants_and_survive_pickling() -> None:
     assert lost.local_timestamp_us == lost.timestamp_us == 1_577_836_801_002_003
     assert pickle.loads(pickle.dumps(lost)) == lost
     assert to_json(pickle.loads(pickle.dumps(js_number(8.5e-6)))) == b"0.0000085"
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-06-01T00:00,00.050Z", "2026-06-01T000000.050Z", "2026-06-01 00:00:00.050Z", "2026-06-01T00.050Z"]
+)
+def test_other_separators_make_no_timestamp(text: str) -> None:
+    assert not is_calendar_second(text)
+    with pytest.raises(ValueError, match="is not a timestamp"):
+        parse_timestamp_us(text)

@@ -70,9 +70,9 @@ class _Reader:
 
     def __init__(self, event: NormalizedEvent, payload: Any) -> None:
         self.exchange = event.exchange
-        self.symbol = event.symbol
         self.payload = payload
         self.nulls = frozenset(event.null_fields)
+        self.symbol: Any = event.symbol if event.HasField("symbol") else None if "symbol" in self.nulls else UNSET
         self._milliseconds = event.millisecond_timestamps
         self.local_timestamp = self._timestamp(event.local_ts, LOCAL_BIT)
 

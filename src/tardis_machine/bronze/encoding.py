@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .._version import __version__
 from ..messages import (
+    UNSET,
+    Absent,
     BookChange,
     BookSnapshot,
     BookTicker,
@@ -29,7 +31,7 @@ from .bundle import Bundle
 from .event import Event, EventStream
 from .payload_case import PAYLOAD_CASES, data_type_of, parse_payload_case, payload_case_of
 from .payloads import PAYLOAD_ENCODERS, Payload
-from .sealing import EventNumbering, StreamSealer, StreamsOfType, seal_messages
+from .sealing import EventNumbering, StreamSealer, StreamsOfType, encode_null_fields, seal_messages
 from .wire import delimited, encode_timestamp, tag, varint
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ class BronzeEncoder:
             return []
         body = session_end.SerializeToString(deterministic=True)
         ended_us = session_end.ended_ts.ToMicroseconds()
-        sealer = self._sealer("session_end", "session_end", None, None, None)
+        sealer = self._sealer("session_end", "session_end", UNSET, UNSET, None)
         local = encode_timestamp(ended_us), ended_us, False
         return [Event(sealer.stream, *sealer.seal((body, 0, ()), local, self._batch_fields()))]
 
@@ -124,7 +126,7 @@ class BronzeEncoder:
         case = payload_case_of(message)
         if self._include is not None and case not in self._include:
             return None
-        symbol: str | None = getattr(message, "symbol", None)
+        symbol: str | Absent | None = getattr(message, "symbol", UNSET)
         as_levels = case == "book_change" and self._book_changes == "level"
         payload_of = None if as_levels else PAYLOAD_ENCODERS[case]
         return self._sealer(case, data_type_of(message), message.exchange, symbol, payload_of)
@@ -133,8 +135,8 @@ class BronzeEncoder:
         self,
         case: str,
         data_type: str,
-        exchange: str | None,
-        symbol: str | None,
+        exchange: str | Absent,
+        symbol: str | Absent | None,
         payload_of: Callable[[Any], Payload] | None,
     ) -> StreamSealer:
         stream = EventStream(
@@ -155,10 +157,13 @@ class BronzeEncoder:
         head = b"".join(
             tag(number) + delimited(text.encode())
             for number, text in ((1, self._source), (2, exchange), (3, symbol))
-            if text is not None
+            if text is not UNSET and text is not None
         )
         meta = b"".join(
             tag(10) + delimited(tag(1) + delimited(name.encode()) + tag(2) + delimited(value.encode()))
             for name, value in sorted(self._meta.items())
         )
+        if symbol is None:
+            # What follows the fields of meta in an event are its null fields, of which this is the first.
+            meta += encode_null_fields(["symbol"])
         return StreamSealer(stream, numbering, _PAYLOAD_NUMBERS[case], head + tag(4), meta, payload_of)

@@ -39,8 +39,9 @@ def replay_requests(settings: Settings) -> ReplayRequests:
         _refuse_misplaced(fields, raw=settings.raw)
         # Both fields have the same flag; each kind of request knows one of them.
         fields.pop("withDisconnectMessages" if settings.raw else "withDisconnects", None)
-        if "filters" in fields:
-            fields["filters"] = _read_json("--filters", fields["filters"])
+        for name in ("filters", "faults"):
+            if name in fields:
+                fields[name] = _read_json(f"--{name}", fields[name])
     options = _to_options(settings, fields, flags, needed="--exchange, --options or --dead-letter is required")
     try:
         return [parse_raw_request(options)] if settings.raw else parse_normalized_requests(options)

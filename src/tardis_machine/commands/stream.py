@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import aclosing
-from pathlib import Path
 from uuid import uuid4
 
 from ..engine import Engine, LiveMachine
@@ -43,7 +42,7 @@ async def _run(settings: Settings, requests: Sequence[StreamRequest]) -> int:
     machine = await engine.start_live()
     if output is not None:
         await output.open()
-    streams = [_CountedStream(machine, request, output, settings.record_dir) for request in requests]
+    streams = [_CountedStream(machine, request, output) for request in requests]
     work = asyncio.create_task(_run_all(streams))
     summing = asyncio.create_task(_log_summaries(streams))
     interrupted = asyncio.create_task(interruption.requested.wait())
@@ -79,12 +78,11 @@ async def _run_all(streams: Sequence[_CountedStream]) -> None:
 class _CountedStream:
     """One live request, and how much came of it."""
 
-    def __init__(self, machine: LiveMachine, request: StreamRequest, output: LineOutput | None, record_dir: Path | None) -> None:
+    def __init__(self, machine: LiveMachine, request: StreamRequest, output: LineOutput | None) -> None:
         self.request = request
         self.messages = 0
         self._machine = machine
         self._output = output
-        self._record_dir = record_dir
 
     async def run(self) -> None:
         """Returns when the machine stops."""
@@ -94,7 +92,6 @@ class _CountedStream:
             form="none" if self._output is None else "lines",
             transport="cli",
             request_id=uuid4().hex,
-            record_dir=self._record_dir,
             holds_up=True,
         )
         async with aclosing(messages) as chunks:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, repeat
-from math import floor, fmod, inf
+from math import floor, fmod, inf, isfinite, nan
 from operator import ne
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from .contract import Computable, Computation
 from .order_book import OrderBook
 from .quantity import parse_quantity, to_text
 
-__all__ = ["BookSnapshots", "decimal_places"]
+__all__ = ["BookSnapshots", "Sampler", "begin_snapshots", "decimal_places"]
 
 _INTERVAL = r"_(?P<interval>[^_]+?)(?P<unit>ms|s|m)"
 _QUOTE = re.compile("quote" + _INTERVAL)
@@ -87,9 +88,7 @@ class BookSnapshots(Computable):
 
     def begin(self) -> Computation:
         """A book that waits for its first snapshot."""
-        if self.depth == 1 and not self.interval and self.grouping is None:
-            return _BestSampler(self)
-        return _Sampler(self)
+        return begin_snapshots(self)
 
 
 Levels = list[BookLevel]
@@ -170,23 +169,28 @@ class _GroupedTop(_Top):
                 if step is not None:
                     yield BookLevel(js_number(step), js_number(amount))
                 step, amount = next_step, 0.0
-            amount += level.amount or 0
+            amount += level.amount if isinstance(level.amount, int | float) else 0
         if step is not None and amount > 0:
             yield BookLevel(js_number(step), js_number(amount))
         yield from repeat(_EMPTY)
 
 
+def _rest(scaled: float, step: float) -> float:
+    # Of an infinite price, which Python refuses to divide.
+    return fmod(scaled, step) if isfinite(scaled) else nan
+
+
 @lru_cache(_CACHED_STEPS)
 def _step_below(price: float, grouping: float, scale: float) -> float:
     scaled = price * scale
-    rest = fmod(scaled, grouping * scale) / scale
+    rest = _rest(scaled, grouping * scale) / scale
     return (scaled - rest * scale) / scale
 
 
 @lru_cache(_CACHED_STEPS)
 def _step_above(price: float, grouping: float, scale: float) -> float:
     scaled, step = price * scale, grouping * scale
-    rest = fmod(scaled, step) / scale
+    rest = _rest(scaled, step) / scale
     return (scaled - rest * scale + (step if rest > 0 else 0)) / scale
 
 
@@ -204,7 +208,7 @@ def decimal_places(number: float) -> int:
 _MOST_PLACES = 308  # 10.0**309 is no double
 
 
-class _Sampler(Computation):
+class Sampler(Computation):
     """One instrument's book, and what was last told of it."""
 
     __slots__ = ("_asked", "_asks", "_bids", "_book", "_bucket", "_has_changed", "_is_due_at_once", "_top")
@@ -264,36 +268,11 @@ class _Sampler(Computation):
         )
 
 
-class _BestSampler(Computation):
-    """What `_Sampler` tells of the best level alone at every change, which is a quote: most are asked for, so it has a short way."""
+def begin_snapshots(asked: BookSnapshots) -> Computation:
+    """A book that waits for its first snapshot."""
+    return Sampler(asked)
 
-    __slots__ = ("_ask", "_asked", "_bid", "_book")
 
-    def __init__(self, asked: BookSnapshots) -> None:
-        self._asked = asked
-        self._book = OrderBook(asked.remove_crossed)
-        # What was told last.
-        self._bid = self._ask = _EMPTY
-
-    def update(self, message: BookChange, out: list[Message]) -> None:
-        """Takes the change, and tells the best levels if it changed them."""
-        book = self._book
-        book.update(message)
-        bid, ask = book.best_bid or _EMPTY, book.best_ask or _EMPTY
-        if bid != self._bid or ask != self._ask:
-            self._bid, self._ask = bid, ask
-            asked = self._asked
-            out.append(
-                BookSnapshot(
-                    message.symbol,
-                    message.exchange,
-                    asked.name,
-                    1,
-                    0,
-                    UNSET,
-                    [bid],
-                    [ask],
-                    message.timestamp,
-                    message.local_timestamp,
-                )
-            )
+# Where it was compiled, this is done there.
+with suppress(ImportError):
+    from .book_snapshot_compiled import *  # noqa: F403

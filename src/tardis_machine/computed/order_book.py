@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from math import inf
 from typing import Any
 
-from msgspec.structs import replace
-
 from ..messages import BookChange, BookLevel
 
-__all__ = ["OrderBook"]
+__all__ = ["OrderBook", "PlainOrderBook"]
 
 LevelRemoved = Callable[[BookLevel | None, BookLevel | None, BookLevel | None, BookLevel | None], None]
 """Told of each crossed level that was removed: best bid before and after, best ask before and after."""
@@ -38,10 +37,12 @@ class _Side:
         sign, known = self.sign, self.levels
         known.clear()
         for level in levels:
+            if not _has_price(level):
+                continue
             key: Any = sign * level.price  # type: ignore[operator]
             if level.amount == 0:
                 known.pop(key, None)
-            elif key == key:  # not NaN, which has no place in an order
+            else:
                 known[key] = level
         self.keys = sorted(known)
 
@@ -50,11 +51,11 @@ class _Side:
         sign, known, keys, floor = self.sign, self.levels, self.keys, self.floor
         matters = False
         for level in levels:
+            if not _has_price(level):
+                continue
             key: Any = sign * level.price  # type: ignore[operator]
             if level.amount != 0:
                 if key not in known:
-                    if key != key:
-                        continue
                     insort(keys, key)
                 known[key] = level
             elif key in known:
@@ -141,22 +142,17 @@ class OrderBook:
     def update(self, change: BookChange) -> None:
         """Takes a change. Levels whose price is no number are passed over."""
         bids, asks = self._bids, self._asks
-        try:
-            if change.is_snapshot:
-                bids.replace(change.bids)
-                asks.replace(change.asks)
-                self._has_snapshot = self.bids_touched = self.asks_touched = True
-            elif not self._has_snapshot:
-                return
-            else:
-                if change.asks and asks.apply(change.asks):
-                    self.asks_touched = True
-                if change.bids and bids.apply(change.bids):
-                    self.bids_touched = True
-        except TypeError:
-            # What was taken before the level without a price is taken again, which does no harm.
-            self.update(_priced(change))
+        if change.is_snapshot:
+            bids.replace(change.bids)
+            asks.replace(change.asks)
+            self._has_snapshot = self.bids_touched = self.asks_touched = True
+        elif not self._has_snapshot:
             return
+        else:
+            if asks.apply(change.asks):
+                self.asks_touched = True
+            if bids.apply(change.bids):
+                self.bids_touched = True
         bid_keys, ask_keys = bids.keys, asks.keys
         if self._remove_crossed and bid_keys and ask_keys and bid_keys[-1] >= -ask_keys[-1]:
             self._uncross(change.asks)
@@ -173,6 +169,14 @@ class OrderBook:
                 self._on_removed(bid, bids.best(), ask, asks.best())
 
 
-def _priced(change: BookChange) -> BookChange:
-    bids, asks = ([level for level in side if isinstance(level.price, int | float)] for side in (change.bids, change.asks))
-    return replace(change, bids=bids, asks=asks)
+def _has_price(level: BookLevel) -> bool:
+    """Whether it has a place in an order, which null, text and NaN have not."""
+    return isinstance(level.price, int | float) and level.price == level.price
+
+
+PlainOrderBook = OrderBook
+"""The one in Python, whose numbers may be any: whole ones of any size too."""
+
+# Where it was compiled, a book is what is there.
+with suppress(ImportError):
+    from .order_book_compiled import *  # noqa: F403

@@ -27,6 +27,18 @@ class Version:
 
 
 @dataclass(frozen=True)
+class About:
+    """What a reader of the documentation wants to know of an exchange, and its messages do not tell."""
+
+    books: str
+    """How deep its books are, and how they come."""
+    note: str
+    """What is peculiar, in a sentence."""
+    closed: str = ""
+    """When it closed, as far as is known: a day, a month or a year, as `2022-11`."""
+
+
+@dataclass(frozen=True)
 class Exchange:
     """One exchange as the history API names it."""
 
@@ -40,8 +52,19 @@ class Exchange:
     """None: it has no live data (any more)."""
     prepare: Callable[[bytes], bytes] | None = None
     """What is done to the text of recorded messages before it is parsed, such as `long_numbers_as_text`; a feed does so itself."""
+    about: About = About("", "")
+    """Of the family's `ABOUT`, which the registry adds."""
     subscribes_to_all: bool = False
     """Whether a subscription without filters asks for all channels; elsewhere it names only what was not recorded."""
+
+    @property
+    def has_history_only(self) -> str:
+        """Why it has no live data, as a sentence; empty where it has."""
+        if self.live is not None:
+            return ""
+        closed = self.about.closed
+        when = f" closed {'on' if len(closed) == len('2022-11-11') else 'in'} {closed}:" if closed else " has no live data:"
+        return f"{self.name}{when} it has history only"
 
     @property
     def data_types(self) -> tuple[DataType, ...]:

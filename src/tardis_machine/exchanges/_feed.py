@@ -16,10 +16,12 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 import msgspec
 import orjson
 
+from ..brief import brief
 from ..errors import OptionsError
 from ..filters import Filter
 from ..messages import UNSET
 from ._mapper import Json
+from ._remembered import Remembered
 
 
 class FrameKind(Enum):
@@ -63,7 +65,7 @@ class BookGate:
 
     def __init__(self) -> None:
         # The number of each book's last message.
-        self._last: dict[str, int] = {}
+        self._last: Remembered[str, int] = Remembered()
         self.gap = ""
         """What is missing, in words, once there was a GAP."""
 
@@ -227,7 +229,18 @@ class Feed(ABC):
 
     @abstractmethod
     def error(self, message: Json) -> FeedError:
-        """What an ERROR complains of."""
+        """What an ERROR complains of; it may raise where that is told in another form than usual."""
+
+    def complaint(self, message: Json) -> FeedError:
+        """The same, in words whatever the form: in the feed's, or else in the exchange's own."""
+        try:
+            error = self.error(message)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            error = FeedError("other", "")
+        if type(error.details) is str and error.details:
+            return error
+        said = brief(message)
+        return FeedError(kind_of_error(said), said, error.is_final)
 
     def reply(self, message: Json, now_us: int) -> Sequence[Action]:
         """What an ANSWER, a HEARTBEAT or an EARLY message asks for."""

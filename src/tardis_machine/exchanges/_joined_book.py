@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 from ..messages import BookChange, BookLevel
 from ._mapper import Mapper
-from ._parsing import levels, to_number, verbatim
+from ._parsing import levels, levels_as_sent, to_number
+from ._remembered import Remembered
 
 __all__ = ["MAX_WAITING", "JoinRules", "JoinedBookMapper", "goes_on", "links", "surrounds"]
 
@@ -90,7 +91,7 @@ class JoinRules:
 
     def to_levels(self, pairs: Iterable[Sequence[Any]]) -> list[BookLevel]:
         """One side as messages hold it."""
-        return [BookLevel(verbatim(pair[0]), verbatim(pair[1])) for pair in pairs] if self.as_sent else levels(pairs)
+        return levels_as_sent(pairs) if self.as_sent else levels(pairs)
 
 
 def _as_sent(price: Any) -> Any:
@@ -125,7 +126,7 @@ class JoinedBookMapper(Mapper):
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        self._books: dict[str, _JoinedBook] = {}
+        self._books: Remembered[str, _JoinedBook] = Remembered()
 
     def join_snapshot(
         self, symbol: str, number: Any, bids: Levels, asks: Levels, timestamp: str | None, local_timestamp: str

@@ -10,6 +10,7 @@ import math
 
 from ._feed import BookGate, BookStep, FrameKind
 from ._joined_book import MAX_WAITING, JoinRules
+from ._remembered import Remembered
 
 __all__ = ["JoinedBookGate"]
 
@@ -38,7 +39,7 @@ class JoinedBookGate(BookGate):
         # For exchanges whose snapshots come from a cache, and may be older than the first update.
         self._patience = patience
         # Those that are not joined yet.
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: Remembered[str, _Waiting] = Remembered()
 
     def take(self, step: BookStep) -> FrameKind:
         """See BookGate. A snapshot that does not fit is EARLY: the feed's `reply` asks for another."""

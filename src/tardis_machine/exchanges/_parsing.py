@@ -1,6 +1,7 @@
 """Numbers and times of all exchanges, read as JavaScript reads them and returned as messages hold them.
 
-Invariant: whatever an exchange sends, these functions return what the reference would print, and never raise.
+Invariant: whatever an exchange sends, these functions return what the reference would print, and do not raise; but for `verbatim`,
+which passes on no text, list or object as a number.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from ..brief import brief
 from ..dates import parse_instant_us
 from ..messages import (
     MILLISECOND_TEXTS,
@@ -31,6 +33,8 @@ from ..messages import (
 __all__ = [
     "level_rows",
     "levels",
+    "levels_as_sent",
+    "levels_by_side",
     "next_hour",
     "nonzero_number",
     "number_if_there",
@@ -117,11 +121,21 @@ def _rounded(value: int) -> float:
 
 
 def verbatim(value: Any) -> Any:
-    """A value that the reference passes on as it is; only a number's type may change, so that it prints as in JavaScript."""
+    """A JSON number that is passed on; only its type may change, so that it prints as in JavaScript. Null and absent are passed on too.
+
+    Text is read where it holds a number. What is none raises a TypeError: the reference passes that on, and no client could read it.
+    """
     kind = type(value)
     if kind is int:
         return value if _LEAST_EXACT < value < _EXACT else _rounded(value)
-    return js_number(value) if kind is float else value
+    if kind is float:
+        return js_number(value)
+    if value is None or value is UNSET:
+        return value
+    number = to_number(value) if kind is str and value.strip(_SPACES) else math.nan
+    if not math.isfinite(number):
+        raise TypeError(f"{brief(value)} is no number")
+    return number
 
 
 def optional_number(value: Any) -> Any:
@@ -168,6 +182,32 @@ def levels(pairs: Iterable[Sequence[Any]]) -> list[BookLevel]:
             amount = _settled(amount, pair[1])
         append(BookLevel(price, amount))
     return found
+
+
+def levels_as_sent(rows: Iterable[Sequence[Any]], first: int = 0, removed_by: str | None = None) -> list[BookLevel]:
+    """`levels` of numbers that are passed on as they are; the price is in column `first`.
+
+    A row that begins with `removed_by` removes its level.
+    """
+    return [
+        BookLevel(verbatim(row[first]), 0 if removed_by is not None and row[0] == removed_by else verbatim(row[first + 1]))
+        for row in rows
+    ]
+
+
+def levels_by_side(
+    rows: Iterable[Sequence[Any]], buy: str = "buy", sell: str = "sell"
+) -> tuple[list[BookLevel], list[BookLevel]]:
+    """`[[side, price, amount, …], …]` as bids and asks; a row of neither side is no level."""
+    bids: list[BookLevel] = []
+    asks: list[BookLevel] = []
+    for row in rows:
+        side = row[0]
+        if side == buy:
+            bids.append(BookLevel(to_number(row[1]), to_number(row[2])))
+        elif side == sell:
+            asks.append(BookLevel(to_number(row[1]), to_number(row[2])))
+    return bids, asks
 
 
 # A book's changes come back to the same few prices: nearly all were read before. Amounts hardly ever were.

@@ -13,28 +13,39 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcmp, memcpy
 
 from tardis_machine._declarations cimport (
+    PyMemberDef,
     PyUnicode_CheckExact,
     PyUnicode_DATA,
     PyUnicode_GET_LENGTH,
     PyUnicode_IS_COMPACT_ASCII,
     PyUnicode_New,
+    find_field,
+    get_field,
 )
 
 from ..messages import BookLevel, js_number
+from ._parsing import levels_by_side as read_levels_by_side
 from ._parsing import timestamp_from_ms as read_ms
 from ._parsing import timestamp_from_text as read_text
 from ._parsing import to_number as read_number
 from ._parsing import verbatim as read_verbatim
+from ._rows import LevelRows, Rows, Unread
 
-__all__ = ["levels", "timestamp_from_ms", "timestamp_from_text", "to_number", "verbatim"]
+__all__ = ["levels", "levels_as_sent", "levels_by_side", "timestamp_from_ms", "timestamp_from_text", "to_number", "verbatim"]
 
 cdef:
     object _BookLevel = BookLevel
     object _js_number = js_number
+    object _read_levels_by_side = read_levels_by_side
     object _read_ms = read_ms
     object _read_number = read_number
     object _read_text = read_text
     object _read_verbatim = read_verbatim
+    object _Rows = Rows
+    object _LevelRows = LevelRows
+    PyMemberDef *_columns = find_field(Rows, "columns")
+    PyMemberDef *_numbers = find_field(Rows, "numbers")
+    PyMemberDef *_text = find_field(Unread, "text")
 
 
 # Integers below it, and powers of ten up to 10**22, are doubles exactly, so that one division rounds as the standard asks for.
@@ -117,9 +128,17 @@ cdef inline object _plain(object value, object otherwise):
     return otherwise(value)
 
 
+cdef inline bint _may_stay(object rows, int first, int kind):
+    """Whether reading the two columns can't go wrong; what is no number must be told of the message that brought it."""
+    cdef int wanted = (kind << first) | (kind << (first + 1))
+    return first < 3 and get_field(rows, _columns) >= first + 2 and (<int> get_field(rows, _numbers)) & wanted == wanted
+
+
 def levels(pairs):
-    """See `_parsing.levels`."""
+    """See `_parsing.levels`. Rows that were left as text stay it."""
     cdef list found = []
+    if type(pairs) is _Rows and _may_stay(pairs, 0, 16):
+        return _LevelRows(get_field(pairs, _text))
     for pair in pairs:
         if PyList_CheckExact(pair) and PyList_GET_SIZE(pair) >= 2:
             price, amount = <object> PyList_GET_ITEM(pair, 0), <object> PyList_GET_ITEM(pair, 1)
@@ -127,6 +146,37 @@ def levels(pairs):
             price, amount = pair[0], pair[1]
         found.append(_BookLevel(_to_number(price), _to_number(amount)))
     return found
+
+
+def levels_as_sent(rows, int first=0, removed_by=None):
+    """See `_parsing.levels_as_sent`, and `levels`."""
+    cdef list found = []
+    if type(rows) is _Rows and _may_stay(rows, first, 1):
+        return _LevelRows(get_field(rows, _text), first, True, removed_by)
+    for row in rows:
+        price = _plain(row[first], _read_verbatim)
+        amount = 0 if removed_by is not None and row[0] == removed_by else _plain(row[first + 1], _read_verbatim)
+        found.append(_BookLevel(price, amount))
+    return found
+
+
+def levels_by_side(rows, buy="buy", sell="sell"):
+    """See `_parsing.levels_by_side`, and `levels`."""
+    if type(rows) is _Rows and _may_stay(rows, 1, 16):
+        text = get_field(rows, _text)
+        return _of_side(text, buy), _of_side(text, sell)
+    return _read_levels_by_side(rows, buy, sell)
+
+
+cdef dict _openings = {}
+
+
+cdef object _of_side(bytes text, str side):
+    """The levels of a side. Nothing else than a row of it can hold its opening, as text in rows has no quotes."""
+    opening = _openings.get(side)
+    if opening is None:
+        opening = _openings[side] = b'["' + side.encode() + b'"'
+    return _LevelRows(text, 1, False, None, side) if opening in text else []
 
 
 # Seconds that were read before, each in the place that its second of a minute has.

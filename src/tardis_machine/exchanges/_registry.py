@@ -6,11 +6,12 @@ Invariant: a module is imported, and what it declares is validated, only when on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 
 from ..brief import brief
 from ..errors import OptionsError
-from ._exchange import Exchange, validate
+from ._exchange import About, Exchange, validate
 
 __all__ = ["EXCHANGES", "EXCHANGE_MODULES", "Registry", "exchange_named"]
 
@@ -80,7 +81,8 @@ EXCHANGE_MODULES: Mapping[str, str] = {
     "upbit": "upbit",
     "woo-x": "woo_x",
 }
-"""Name to module of this package; an exchange is added with one line here. A module has `EXCHANGES: tuple[Exchange, ...]`."""
+"""Name to module of this package; an exchange is added with one line here. A module has `EXCHANGES: tuple[Exchange, ...]`
+and `ABOUT: dict[str, About]`."""
 
 
 class Registry(Mapping[str, Exchange]):
@@ -105,7 +107,8 @@ class Registry(Mapping[str, Exchange]):
         return self._loaded[name]
 
     def _load(self, module: str) -> None:
-        declared: tuple[Exchange, ...] = import_module(f".{module}", __package__).EXCHANGES
+        family = import_module(f".{module}", __package__)
+        declared: tuple[Exchange, ...] = family.EXCHANGES
         for exchange in declared:
             validate(exchange)
         names = sorted(exchange.name for exchange in declared)
@@ -114,7 +117,10 @@ class Registry(Mapping[str, Exchange]):
             raise ValueError(
                 f"the module {module} declares {', '.join(names)}, but the registry has {', '.join(registered)} for it"
             )
-        self._loaded.update({exchange.name: exchange for exchange in declared})
+        about: Mapping[str, About] = family.ABOUT
+        if sorted(about) != names:
+            raise ValueError(f"the module {module} declares {', '.join(names)}, but is ABOUT {', '.join(sorted(about))}")
+        self._loaded.update({exchange.name: replace(exchange, about=about[exchange.name]) for exchange in declared})
 
 
 EXCHANGES = Registry(EXCHANGE_MODULES)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..messages import UNSET, DerivativeTicker, parse_timestamp_us
 from ._mapper import Mapper
+from ._remembered import Remembered
 
 __all__ = ["PendingTicker", "PendingTickers", "TickerMapper"]
 
@@ -87,7 +88,7 @@ class PendingTicker:
         return copy(ticker)
 
 
-class PendingTickers(dict[str, PendingTicker]):
+class PendingTickers(Remembered[str, PendingTicker]):
     """Every derivative of an exchange by symbol: `tickers[symbol]` starts one, `symbol in tickers` says whether there is one."""
 
     def __init__(self, exchange: str) -> None:
@@ -110,7 +111,7 @@ class TickerMapper(Mapper):
         super().__init__(exchange, realtime)
         self.tickers = PendingTickers(exchange)
         # By index, where an index has messages of its own: told with the next message of each derivative that follows it.
-        self.index_prices: dict[str, float] = {}
+        self.index_prices: Remembered[str, float] = Remembered()
 
 
 def _clock(timestamp: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Timestamp, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._mapper import Json, Mapper
 from ._parsing import levels, text_of, timestamp_from_ms, to_number
 from ._spelling import EMPTY_LIST
@@ -148,3 +148,10 @@ EXCHANGES = (
         subscriptions=read_subscription,
     ),
 )
+
+ABOUT = {
+    "ascendex": About(
+        "what the venue sends: snapshot and changes",
+        "Futures are told all at once without their last price, which their trades tell.",
+    ),
+}

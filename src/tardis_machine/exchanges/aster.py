@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ..messages import UNSET, BookTicker, DerivativeTicker
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import LiveApi
 from ._joined_book import JoinRules, links, surrounds
 from ._mapper import Json
@@ -124,3 +124,14 @@ EXCHANGES = (
         live=LiveApi(AsterFeed, "wss://fstream.asterdex.com", "https://fapi.asterdex.com"),
     ),
 )
+
+ABOUT = {
+    "aster": About(
+        "1,000 levels a side from a snapshot over REST, then every change",
+        "A copy of Binance's API, in which each update of a book names the one before it.",
+    ),
+    "aster-futures": About(
+        "1,000 levels a side from a snapshot over REST, then every change",
+        "A copy of Binance's API, with its request weights; open interest is polled.",
+    ),
+}

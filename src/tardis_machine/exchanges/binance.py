@@ -16,7 +16,7 @@ import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
-from ._exchange import Exchange, SubscriptionReader, Version
+from ._exchange import About, Exchange, SubscriptionReader, Version
 from ._feed import (
     Action,
     BookStep,
@@ -431,3 +431,24 @@ EXCHANGES = (
         live=LiveApi(BinanceFeed, "wss://dstream.binance.com", "https://dapi.binance.com"),
     ),
 )
+
+ABOUT = {
+    "binance": About(
+        "1,000 levels a side from a snapshot over REST, then every change",
+        "Snapshot and updates of a book are joined by their ids.",
+    ),
+    "binance-us": About("1,000 levels a side from a snapshot over REST, then every change", "As binance."),
+    "binance-jersey": About(
+        "1,000 levels a side from a snapshot over REST, then every change",
+        "As binance; trades and books alone.",
+        closed="2020-11",
+    ),
+    "binance-futures": About(
+        "1,000 levels a side from a snapshot over REST, then every change",
+        "Live at two addresses: trades, books and quotes at one, all else at the other; open interest is polled.",
+    ),
+    "binance-delivery": About(
+        "1,000 levels a side from a snapshot over REST, then every change",
+        "Coin margined; one address live, open interest is polled.",
+    ),
+}

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._mapper import Json, Mapper
 from ._parsing import levels, number_if_there, timestamp_from_ms, to_number
 
@@ -103,3 +103,11 @@ EXCHANGES = (
         subscriptions=read_subscription,
     ),
 )
+
+ABOUT = {
+    "binance-dex": About(
+        "1,000 levels a side, then every change",
+        "Its chain was shut down; changes of a book have no time and no number.",
+        closed="2024",
+    ),
+}

@@ -16,10 +16,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import orjson
 
 from ..messages import UNSET, BookChange, BookTicker, OptionSummary, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import Action, FeedError, Fetch, FrameKind, Heard, LiveApi, kind_of_error
 from ._mapper import Json, Mapper
 from ._parsing import levels, nonzero_number, text_of, timestamp_from_ms, timestamp_from_text, to_number
+from ._remembered import Remembered
 from ._spelling import UPPER_CASE, Spelling
 from .binance import BinanceMapper, TwoPathFeed, generated, subscription_reader
 
@@ -142,7 +143,7 @@ class BinanceOptionsSummaryMapper(Mapper):
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        self._open_interests: dict[str | None, float] = {}
+        self._open_interests: Remembered[str | None, float] = Remembered()
 
     def note_open_interests(self, rows: Sequence[Json]) -> None:
         """By option; they are told with its next summary."""
@@ -200,7 +201,7 @@ class BinanceOptionsV1SummaryMapper(BinanceOptionsSummaryMapper):
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        self._index_prices: dict[str | None, float] = {}
+        self._index_prices: Remembered[str | None, float] = Remembered()
 
     def accepts(self, message: Json) -> bool:
         stream = message.get("stream", "")
@@ -230,7 +231,7 @@ class BinanceOptionsV2SummaryMapper(BinanceMapper, BinanceOptionsSummaryMapper):
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        self._last_prices: dict[str | None, float] = {}
+        self._last_prices: Remembered[str | None, float] = Remembered()
 
     def accepts(self, message: Json) -> bool:
         stream = message.get("stream", "")
@@ -335,3 +336,9 @@ EXCHANGES = (
         live=LiveApi(BinanceOptionsFeed, "wss://fstream.binance.com", "https://eapi.binance.com"),
     ),
 )
+
+ABOUT = {
+    "binance-european-options": About(
+        "20 levels a side, always whole; 100 before 2025-12-17", "A summary comes for all options of an underlying at once."
+    ),
+}

@@ -13,10 +13,11 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Credentials, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import text_of, timestamp_from_ms, to_number, verbatim
+from ._remembered import Remembered
 from ._spelling import NO_SYMBOLS
 from ._ticker import TickerMapper
 
@@ -28,7 +29,7 @@ class BitfinexMapper(Mapper):
         super().__init__(exchange, realtime)
         self.channel = self.channels[0]
         # By channel id.
-        self._symbols: dict[Any, str] = {}
+        self._symbols: Remembered[Any, str] = Remembered()
 
     def accepts(self, message: Json) -> bool:
         if type(message) is list:
@@ -63,7 +64,7 @@ def _at(row: Sequence[Any], place: int) -> Any:
 
 def _size(amount: Any) -> float:
     number = to_number(amount)
-    return -number if number < 0 else number
+    return verbatim(-number) if number < 0 else number
 
 
 class BitfinexTradeMapper(BitfinexMapper):
@@ -109,7 +110,7 @@ class BitfinexBookChangeMapper(BitfinexMapper):
             amount = to_number(_at(level, 2))
             if amount < 0 or amount > 0:
                 # A level without orders is gone.
-                size = abs(amount) if level[1] != 0 or level[1] is False else 0
+                size = verbatim(abs(amount)) if level[1] != 0 or level[1] is False else 0
                 (bids if amount > 0 else asks).append(BookLevel(verbatim(level[0]), size))
         timestamp = timestamp_from_ms(_at(message, 3))
         return (BookChange(self.symbol(message), self.exchange, is_snapshot, bids, asks, timestamp, local_timestamp),)
@@ -290,3 +291,10 @@ EXCHANGES = (
         subscribes_to_all=True,
     ),
 )
+
+ABOUT = {
+    "bitfinex": About("100 levels a side", "Messages are arrays whose channel and symbol the answer to a subscription tells."),
+    "bitfinex-derivatives": About(
+        "100 levels a side", "As bitfinex; liquidations come for all symbols, and their side is turned round."
+    ),
+}

@@ -14,10 +14,11 @@ from functools import lru_cache
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Side, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Credentials, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import text_of, timestamp_from_text, verbatim
+from ._remembered import Seen
 
 _TRADES = "lightning_executions"
 _SNAPSHOTS = "lightning_board_snapshot"
@@ -72,7 +73,7 @@ class BitflyerBookChangeMapper(Mapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # Symbols whose snapshot came.
-        self._begun: set[str] = set()
+        self._begun: Seen[str] = Seen()
 
     def accepts(self, message: Json) -> bool:
         return bool(message["params"]["channel"].startswith(_CHANGES))
@@ -140,7 +141,7 @@ class BitflyerFeed(Feed):
         super().__init__(exchange, filters, credentials)
         # Channels of snapshots that were asked for, and those that brought one.
         self._asked: set[str] = set()
-        self._begun: set[str] = set()
+        self._begun: Seen[str] = Seen()
 
     def handshake(self, access: bytes | None, now_us: int) -> Handshake:
         return Handshake("/json-rpc")
@@ -196,3 +197,9 @@ EXCHANGES = (
         live=LiveApi(BitflyerFeed, "wss://ws.lightstream.bitflyer.com"),
     ),
 )
+
+ABOUT = {
+    "bitflyer": About(
+        "what the venue sends: snapshot and changes", "Books have no time and nothing that numbers them; an auction has no side."
+    ),
+}

@@ -16,7 +16,7 @@ import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, in_batches, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import levels, nonzero_number, timestamp_from_ms, to_number
@@ -290,3 +290,10 @@ EXCHANGES = (
         },
     ),
 )
+
+ABOUT = {
+    "bitget": About("what the venue sends; 15 levels, always whole, before 2026-04-28", "The best levels come as a book of one."),
+    "bitget-futures": About(
+        "what the venue sends; 15 levels, always whole, before 2026-04-28", "As bitget; liquidations since v3 only."
+    ),
+}

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, Side, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, in_batches, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import nonzero_number, timestamp_from_text, verbatim
+from ._remembered import bound_levels
 from ._ticker import TickerMapper
 
 _EXACT = 2**53  # sizes are almost always integers that a double holds
@@ -78,11 +79,10 @@ class BitmexBookChangeMapper(Mapper):
         asks: list[BookLevel] = []
         latest: str | None = None
         for level in levels:
-            get = level.get
-            timestamp = get("timestamp")
+            timestamp = level.get("timestamp")
             if latest is None or (timestamp is not None and timestamp > latest):
                 latest = timestamp
-            level_id = get("id")
+            level_id = level.get("id")
             if "price" in level:
                 prices[level_id] = price = verbatim(level["price"])
             else:
@@ -90,12 +90,14 @@ class BitmexBookChangeMapper(Mapper):
                 if known is None:
                     continue  # an update that came before the partial
                 price = known
-            size = get("size")
+            size = level.get("size")
             if type(size) is not int or size >= _EXACT:
                 size = verbatim(size) or 0
-            (bids if get("side") == "Buy" else asks).append(BookLevel(price, size))
+            (bids if level.get("side") == "Buy" else asks).append(BookLevel(price, size))
             if action == "delete":
                 del prices[level_id]
+        if action != "update":
+            bound_levels(prices)
         if not (bids or asks or action == "partial"):
             return ()
         at = local_timestamp if latest is None else timestamp_from_text(latest)
@@ -259,3 +261,7 @@ EXCHANGES = (
         live=LiveApi(BitmexFeed, "wss://ws.bitmex.com"),
     ),
 )
+
+ABOUT = {
+    "bitmex": About("all levels", "Changes of a book carry a level's id and not its price."),
+}

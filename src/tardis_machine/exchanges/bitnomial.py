@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import (
     BookGate,
     BookStep,
@@ -27,7 +27,8 @@ from ._feed import (
     to_frame,
 )
 from ._mapper import Json, Mapper
-from ._parsing import text_of, timestamp_from_text, to_number, verbatim
+from ._parsing import levels_as_sent, text_of, timestamp_from_text, to_number, verbatim
+from ._remembered import Remembered
 
 _CHANNELS = ("trade", "level", "book", "block", "status")
 
@@ -71,7 +72,7 @@ class BitnomialBookChangeMapper(Mapper):
         bids: list[BookLevel] = []
         asks: list[BookLevel] = []
         if is_snapshot:
-            bids, asks = _levels(message["bids"]), _levels(message["asks"])
+            bids, asks = levels_as_sent(message["bids"]), levels_as_sent(message["asks"])
         else:
             level = BookLevel(verbatim(message.get("price", UNSET)), verbatim(message.get("quantity", UNSET)))
             side = message.get("side")
@@ -81,10 +82,6 @@ class BitnomialBookChangeMapper(Mapper):
                 asks.append(level)
         symbol = message.get("symbol", UNSET)
         return (BookChange(symbol, self.exchange, is_snapshot, bids, asks, _time(message), local_timestamp),)
-
-
-def _levels(pairs: Sequence[Sequence[Json]]) -> list[BookLevel]:
-    return [BookLevel(verbatim(pair[0]), verbatim(pair[1])) for pair in pairs]
 
 
 def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
@@ -107,7 +104,7 @@ class BitnomialBookGate(BookGate):
     def __init__(self) -> None:
         super().__init__()
         # The number of each book's snapshot. Levels that one order changed may share theirs.
-        self._snapshots: dict[str, int] = {}
+        self._snapshots: Remembered[str, int] = Remembered()
 
     def take(self, step: BookStep) -> FrameKind:
         if step.is_snapshot:
@@ -163,3 +160,10 @@ EXCHANGES = (
         live=LiveApi(BitnomialFeed, "wss://bitnomial.com"),
     ),
 )
+
+ABOUT = {
+    "bitnomial": About(
+        "what the venue sends: snapshot and changes",
+        "A book changes by one level a message; ids have 19 digits.",
+    ),
+}

@@ -11,6 +11,7 @@ ones tell only the second. Changes that come before it wait for it, and are emit
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
@@ -18,12 +19,13 @@ import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, Trade, to_timestamp
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Credentials, Feed, FeedError, Fetch, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
-from ._joined_book import JoinRules
+from ._joined_book import MAX_WAITING, JoinRules
 from ._joined_book_gate import JoinedBookGate
 from ._mapper import Json, Mapper
 from ._parsing import levels, text_of, timestamp_from_ms, to_number
+from ._remembered import Remembered
 from ._spelling import LOWER_CASE
 
 _TRADES, _ORDERS, _BOOK = _CHANNELS = ("live_trades", "live_orders", "diff_order_book")
@@ -77,7 +79,7 @@ class _Book:
         self.seconds = math.nan
         self.microseconds = math.nan
         # Changes from before the first snapshot.
-        self.waiting: list[Json] = []
+        self.waiting: deque[Json] = deque(maxlen=MAX_WAITING)
 
 
 class BitstampBookChangeMapper(Mapper):
@@ -87,7 +89,7 @@ class BitstampBookChangeMapper(Mapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # By channel.
-        self._books: dict[str, _Book] = {}
+        self._books: Remembered[str, _Book] = Remembered()
 
     def accepts(self, message: Json) -> bool:
         return "data" in message and message["channel"].startswith(_BOOK) and message.get("event") in ("data", "snapshot")
@@ -114,7 +116,7 @@ class BitstampBookChangeMapper(Mapper):
         book.has_snapshot, book.seconds, book.microseconds = True, seconds, microseconds
         for change in book.waiting:
             yield from self._change(book, change, local_timestamp)
-        book.waiting = []
+        book.waiting.clear()
 
     def _change(self, book: _Book, data: Json, local_timestamp: str) -> Sequence[BookChange]:
         """A change; nothing where the snapshot holds it."""
@@ -152,7 +154,7 @@ class BitstampFeed(Feed):
         super().__init__(exchange, filters, credentials)
         self.books: JoinedBookGate = JoinedBookGate(JoinRules(ignores_gaps=True), patience=1)
         # The time of each book's first change, in microseconds.
-        self._first: dict[str, int] = {}
+        self._first: Remembered[str, int] = Remembered()
 
     def handshake(self, access: bytes | None, now_us: int) -> Handshake:
         return Handshake("/")
@@ -208,3 +210,10 @@ EXCHANGES = (
         live=LiveApi(BitstampFeed, "wss://ws.bitstamp.net", "https://www.bitstamp.net"),
     ),
 )
+
+ABOUT = {
+    "bitstamp": About(
+        "what the venue sends, from a snapshot over REST",
+        "Changes of a book have times alone, and those before the snapshot are emitted behind it.",
+    ),
+}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Credentials, Feed, FeedError, FrameKind, Handshake, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import text_of, timestamp_from_text, verbatim
@@ -133,3 +133,10 @@ EXCHANGES = (
         live=LiveApi(BlockchainComFeed, "wss://ws.blockchain.info"),
     ),
 )
+
+ABOUT = {
+    "blockchain-com": About(
+        "what the venue sends: snapshot and changes",
+        "Times have microseconds or more, of which milliseconds are kept.",
+    ),
+}

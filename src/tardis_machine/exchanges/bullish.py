@@ -20,10 +20,11 @@ from typing import Any, Literal, NamedTuple
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, OptionSummary, Side, Timestamp, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import levels, nonzero_number, optional_number, text_of, timestamp_from_ms, timestamp_from_text, to_number
+from ._remembered import Remembered
 from ._spelling import AS_TYPED, Spelling
 from ._ticker import TickerMapper
 
@@ -158,7 +159,7 @@ class BullishTickerMapper(Mapper):
     channels = ("V1TATickerResponse", "V1TAIndexPrice")
     spelling = AS_TYPED
     spellings = MappingProxyType({"V1TAIndexPrice": Spelling(_asset_of, unique=True)})
-    index_prices: dict[str, float]
+    index_prices: Remembered[str, float]
 
     def accepts(self, message: Json) -> bool:
         channel = message.get("dataType")
@@ -223,7 +224,7 @@ def _option(symbol: str) -> BullishOption:
 class BullishOptionSummaryMapper(BullishTickerMapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        self.index_prices = {}
+        self.index_prices = Remembered()
 
     def reads(self, symbol: str) -> bool:
         return symbol.endswith(("-C", "-P"))
@@ -278,11 +279,7 @@ def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
 
 class BullishFeed(Feed):
     """Answers `{"id": …, "result": …}` or `{"id": …, "error": …}`. Each path is a socket of its own, and closes without a
-    `keepalivePing` for a minute. Books are numbered from `sequenceNumberRange[0]` to `[1]`, without a hole.
-
-    The index is heard on another socket than the tickers, and so by other mappers: it is recorded, but live tickers and summaries come
-    without it.
-    """
+    `keepalivePing` for a minute. Books are numbered from `sequenceNumberRange[0]` to `[1]`, without a hole."""
 
     @classmethod
     def split(cls, exchange: str, filters: Sequence[Filter]) -> list[Sequence[Filter]]:
@@ -348,3 +345,10 @@ EXCHANGES = (
         live=LiveApi(BullishFeed, "wss://api.exchange.bullish.com"),
     ),
 )
+
+ABOUT = {
+    "bullish": About(
+        "what the venue sends, whole each time",
+        "One ticker serves perpetuals, futures and options; its index is heard at an address of its own.",
+    ),
+}

@@ -27,7 +27,7 @@ from ..messages import (
     js_number,
     parse_timestamp_us,
 )
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, in_batches, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import (
@@ -42,6 +42,7 @@ from ._parsing import (
     to_number,
     verbatim,
 )
+from ._remembered import Remembered
 from ._ticker import PendingTicker, TickerMapper
 
 
@@ -67,9 +68,9 @@ def _liquidation_side(side: Any) -> Side:
 class BybitV5TradeMapper(BybitMapper):
     channels = ("publicTrade",)
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
-        for trade in message["data"]:
-            yield Trade(
+    def map(self, message: Json, local_timestamp: str) -> list[Trade]:
+        return [
+            Trade(
                 trade.get("s", UNSET),
                 self.exchange,
                 trade.get("i", UNSET),
@@ -79,6 +80,8 @@ class BybitV5TradeMapper(BybitMapper):
                 timestamp_from_ms(trade.get("T", UNSET)),
                 local_timestamp,
             )
+            for trade in message["data"]
+        ]
 
 
 class BybitV5BookChangeMapper(BybitMapper):
@@ -111,7 +114,7 @@ class BybitV5BookTickerMapper(BybitMapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # Best ask and bid by symbol, once a snapshot was seen.
-        self._best: dict[str, tuple[BookLevel, BookLevel]] = {}
+        self._best: Remembered[str, tuple[BookLevel, BookLevel]] = Remembered()
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[BookTicker]:
         data = message["data"]
@@ -581,3 +584,9 @@ EXCHANGES = (
         live=_LIVE,
     ),
 )
+
+ABOUT = {
+    "bybit": About("50 levels a side; 25 before 2023-04-05", "Prices of contracts were scaled integers before v5."),
+    "bybit-spot": About("50 levels a side since 2023-04-05", "Topics had no symbol before v5."),
+    "bybit-options": About("25 levels a side", "A ticker has quotes, volatilities and greeks."),
+}

@@ -11,10 +11,11 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
-from ._parsing import number_if_there, text_of, timestamp_from_text, to_number
+from ._parsing import levels_by_side, number_if_there, text_of, timestamp_from_text, to_number
+from ._remembered import Remembered
 from ._signing import read_base64_secret, sign
 
 
@@ -49,7 +50,7 @@ class CoinbaseBookChangeMapper(Mapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # The last time that made sense, by symbol.
-        self._last_timestamps: dict[Any, str | None] = {}
+        self._last_timestamps: Remembered[Any, str | None] = Remembered()
 
     def accepts(self, message: Json) -> bool:
         return message.get("type") in ("l2update", "snapshot")
@@ -69,13 +70,7 @@ class CoinbaseBookChangeMapper(Mapper):
             timestamp = self._last_timestamps[symbol]
         else:
             self._last_timestamps[symbol] = timestamp
-        bids, asks = [], []
-        for change in message["changes"]:
-            side = change[0]
-            if side == "buy":
-                bids.append(BookLevel(to_number(change[1]), to_number(change[2])))
-            elif side == "sell":
-                asks.append(BookLevel(to_number(change[1]), to_number(change[2])))
+        bids, asks = levels_by_side(message["changes"])
         return (BookChange(symbol, self.exchange, False, bids, asks, timestamp, local_timestamp),)
 
 
@@ -214,3 +209,7 @@ EXCHANGES = (
         live=LiveApi(CoinbaseFeed, "wss://ws-feed.exchange.coinbase.com"),
     ),
 )
+
+ABOUT = {
+    "coinbase": About("all levels", "With an account's credentials live books come without batching."),
+}

@@ -12,10 +12,10 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Side, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
-from ._parsing import next_hour, number_if_there, text_of, timestamp_from_text, to_number
+from ._parsing import levels_by_side, next_hour, number_if_there, text_of, timestamp_from_text, to_number
 from ._signing import read_base64_secret, sign
 from ._ticker import TickerMapper
 
@@ -65,13 +65,7 @@ class CoinbaseInternationalBookChangeMapper(Mapper):
         if message["type"] == "SNAPSHOT":
             bids, asks = _snapshot_levels(message["bids"]), _snapshot_levels(message["asks"])
             return (BookChange(symbol, self.exchange, True, bids, asks, _time_of(message, local_timestamp), local_timestamp),)
-        bids, asks = [], []
-        for change in message["changes"]:
-            side = change[0]
-            if side == "BUY":
-                bids.append(BookLevel(to_number(change[1]), to_number(change[2])))
-            elif side == "SELL":
-                asks.append(BookLevel(to_number(change[1]), to_number(change[2])))
+        bids, asks = levels_by_side(message["changes"], "BUY", "SELL")
         timestamp = timestamp_from_text(message.get("time", UNSET))
         return (BookChange(symbol, self.exchange, False, bids, asks, timestamp, local_timestamp),)
 
@@ -212,3 +206,10 @@ EXCHANGES = (
         live=LiveApi(CoinbaseInternationalFeed, "wss://ws-md.international.coinbase.com"),
     ),
 )
+
+ABOUT = {
+    "coinbase-international": About(
+        "what the venue sends: snapshot and changes",
+        "Live data takes an account's credentials, and every frame is signed.",
+    ),
+}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, DerivativeTicker, Timestamp, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._mapper import Json, Mapper
 from ._parsing import levels, number_if_there, timestamp_from_ms, to_number
 from ._ticker import TickerMapper
@@ -103,3 +103,7 @@ EXCHANGES = (
         subscriptions=read_subscription,
     ),
 )
+
+ABOUT = {
+    "coinflex": About("what the venue sent, whole each time", "Became OPNX in April 2023, and closed with it.", closed="2024-02"),
+}

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, in_batches, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import levels, next_hour, number_unless_null, text_of, timestamp_from_ms, to_number
@@ -226,3 +226,7 @@ EXCHANGES = (
         live=LiveApi(CryptoComFeed, "wss://stream.crypto.com"),
     ),
 )
+
+ABOUT = {
+    "crypto-com": About("50 levels a side", "Ids of trades have more digits than a double holds: all are kept."),
+}

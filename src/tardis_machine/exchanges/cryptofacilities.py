@@ -15,10 +15,11 @@ from typing import ClassVar
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, Timestamp, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Credentials, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import text_of, timestamp_from_ms, to_number, verbatim
+from ._remembered import Seen
 from ._ticker import TickerMapper
 
 _CHANNELS = ("trade", "trade_snapshot", "book", "book_snapshot", "ticker", "heartbeat")
@@ -146,7 +147,7 @@ class CryptofacilitiesFeed(Feed):
     def __init__(self, exchange: str, filters: Sequence[Filter], credentials: Credentials | None = None) -> None:
         super().__init__(exchange, filters, credentials)
         # Books that have changed since their snapshot.
-        self._counting: set[str] = set()
+        self._counting: Seen[str] = Seen()
 
     def handshake(self, access: bytes | None, now_us: int) -> Handshake:
         return Handshake("/ws/v1")
@@ -201,3 +202,9 @@ EXCHANGES = (
         live=LiveApi(CryptofacilitiesFeed, "wss://futures.kraken.com"),
     ),
 )
+
+ABOUT = {
+    "cryptofacilities": About(
+        "all levels", "Kraken Futures; a book changes by one level a message, which are numbered without a hole."
+    ),
+}

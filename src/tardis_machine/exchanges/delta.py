@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import level_rows, levels, number_if_there, text_of, timestamp_from_us, to_number
@@ -247,3 +247,7 @@ EXCHANGES = (
         live=LiveApi(DeltaFeed, "wss://socket.delta.exchange"),
     ),
 )
+
+ABOUT = {
+    "delta": About("what the venue sends; always whole before 2023-04-01", "Trades have no id; live data needs no symbols."),
+}

@@ -7,11 +7,10 @@ milliseconds. One ticker serves futures and options: only options have greeks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ..filters import Filter
-from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
-from ._exchange import Exchange, Version
+from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
+from ._exchange import About, Exchange, Version
 from ._feed import (
     BookStep,
     Credentials,
@@ -26,7 +25,7 @@ from ._feed import (
     to_frame,
 )
 from ._mapper import Json, Mapper
-from ._parsing import nonzero_number, timestamp_from_expiration, timestamp_from_ms, to_number, verbatim
+from ._parsing import levels_as_sent, nonzero_number, timestamp_from_expiration, timestamp_from_ms, to_number, verbatim
 from ._spelling import Spelling
 from ._ticker import TickerMapper
 
@@ -84,16 +83,12 @@ class DeribitBookChangeMapper(DeribitMapper):
                 book["instrument_name"].upper(),
                 self.exchange,
                 is_snapshot,
-                _levels(book["bids"]),
-                _levels(book["asks"]),
+                levels_as_sent(book["bids"], 1, "delete"),
+                levels_as_sent(book["asks"], 1, "delete"),
                 timestamp_from_ms(book.get("timestamp", UNSET)),
                 local_timestamp,
             ),
         )
-
-
-def _levels(changes: Sequence[Sequence[Any]]) -> list[BookLevel]:
-    return [BookLevel(verbatim(price), 0 if action == "delete" else verbatim(amount)) for action, price, amount in changes]
 
 
 class DeribitDerivativeTickerMapper(DeribitMapper, TickerMapper):
@@ -331,3 +326,7 @@ EXCHANGES = (
         live=LiveApi(DeribitFeed, "wss://streams.deribit.com"),
     ),
 )
+
+ABOUT = {
+    "deribit": About("all levels", "With an account's credentials live channels are raw, else every 100 ms."),
+}

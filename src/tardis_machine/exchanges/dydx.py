@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, DerivativeTicker, Liquidation, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import level_rows, levels, number_if_there, text_of, timestamp_from_text, to_number
+from ._remembered import Remembered
 from ._spelling import EMPTY_LIST
 from ._ticker import TickerMapper
 
@@ -84,7 +85,7 @@ class DydxV4LiquidationMapper(Mapper):
                 )
 
 
-_Offsets = dict[Any, float]
+_Offsets = Remembered[Any, float]
 
 
 class DydxBookChangeMapper(Mapper):
@@ -93,7 +94,7 @@ class DydxBookChangeMapper(Mapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # By symbol, of bids and asks: the offset of each price's last change.
-        self._offsets: dict[str, tuple[_Offsets, _Offsets]] = {}
+        self._offsets: Remembered[str, tuple[_Offsets, _Offsets]] = Remembered()
 
     def accepts(self, message: Json) -> bool:
         return message.get("channel") == "v3_orderbook"
@@ -107,17 +108,20 @@ class DydxBookChangeMapper(Mapper):
         if not contents:
             return ()
         offset = to_number(contents.get("offset", UNSET))
-        known_bids, known_asks = self._offsets.setdefault(symbol, ({}, {}))
+        if symbol not in self._offsets:
+            self._offsets[symbol] = _Offsets(), _Offsets()
+        known_bids, known_asks = self._offsets[symbol]
         bids, asks = _newer(contents["bids"], known_bids, offset), _newer(contents["asks"], known_asks, offset)
-        known_bids.update((level[0], offset) for level in contents["bids"])
-        known_asks.update((level[0], offset) for level in contents["asks"])
+        for known, side in ((known_bids, contents["bids"]), (known_asks, contents["asks"])):
+            for level in side:
+                known[level[0]] = offset
         if not (bids or asks):
             return ()
         return (BookChange(symbol, self.exchange, False, bids, asks, local_timestamp, local_timestamp),)
 
 
 def _offsets_of(rows: Sequence[Json]) -> _Offsets:
-    return {row.get("price"): to_number(row.get("offset", UNSET)) for row in rows}
+    return _Offsets((row.get("price"), to_number(row.get("offset", UNSET))) for row in rows)
 
 
 def _newer(side: Sequence[Sequence[Any]], known: _Offsets, offset: float) -> list[BookLevel]:
@@ -264,3 +268,12 @@ EXCHANGES = (
         live=LiveApi(DydxV4Feed, "wss://indexer.dydx.trade"),
     ),
 )
+
+ABOUT = {
+    "dydx": About(
+        "what the venue sends: snapshot and changes",
+        "Each level has the offset of its last change; v3 was replaced by dydx-v4.",
+        closed="2024",
+    ),
+    "dydx-v4": About("what the venue sends: snapshot and changes", "Books are not numbered, and may cross."),
+}

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 
 from ..filters import Filter
-from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Liquidation, Trade, parse_timestamp_us
-from ._exchange import Exchange, Version
+from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade, parse_timestamp_us
+from ._exchange import About, Exchange, Version
 from ._mapper import Json, Mapper
-from ._parsing import nonzero_number, text_of, timestamp_from_seconds, timestamp_from_text, verbatim
+from ._parsing import levels_as_sent, nonzero_number, text_of, timestamp_from_seconds, timestamp_from_text, verbatim
 from ._spelling import Spelling
 from ._ticker import TickerMapper
 
@@ -110,8 +110,8 @@ class FtxBookChangeMapper(FtxMapper):
                 message.get("market", UNSET),
                 self.exchange,
                 kind == "partial",
-                [BookLevel(verbatim(level[0]), verbatim(level[1])) for level in bids],
-                [BookLevel(verbatim(level[0]), verbatim(level[1])) for level in asks],
+                levels_as_sent(bids),
+                levels_as_sent(asks),
                 timestamp_from_seconds(data.get("time", UNSET)),
                 local_timestamp,
             ),
@@ -205,3 +205,8 @@ EXCHANGES = (
         subscriptions=partial(read_subscription, channels=_US_CHANNELS),
     ),
 )
+
+ABOUT = {
+    "ftx": About("100 levels a side", "What is known of a future was polled, and old at times.", closed="2022-11"),
+    "ftx-us": About("100 levels a side", "Spot alone: no tickers and no liquidations.", closed="2022-11"),
+}

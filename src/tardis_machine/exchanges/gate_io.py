@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._joined_book import JoinedBookMapper, JoinRules
 from ._mapper import Json, Mapper
@@ -29,6 +29,8 @@ from ._parsing import (
     timestamp_from_us,
     to_number,
 )
+from ._remembered import Seen
+from ._rows import is_array
 from ._ticker import TickerMapper
 
 _V4_SINCE = "2023-04-29T00:00:00.000Z"
@@ -52,7 +54,7 @@ class GateIoV3TradeMapper(Mapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # Symbols whose first message, which is of the past, was left out.
-        self._begun: set[str | None] = set()
+        self._begun: Seen[str | None] = Seen()
 
     def accepts(self, message: Json) -> bool:
         return message.get("method") == "trades.update"
@@ -83,7 +85,7 @@ class GateIoV3BookChangeMapper(Mapper):
 
     def map(self, message: Json, local_timestamp: str) -> list[BookChange]:
         is_snapshot, book, symbol = message["params"][:3]
-        bids, asks = (levels(book[side]) if isinstance(book.get(side), list) else [] for side in ("bids", "asks"))
+        bids, asks = (levels(book[side]) if is_array(book.get(side)) else [] for side in ("bids", "asks"))
         timestamp = _whole_seconds(book["current"]) if "current" in book else local_timestamp
         return [BookChange(symbol, self.exchange, is_snapshot, bids, asks, timestamp, local_timestamp)]
 
@@ -438,3 +440,11 @@ EXCHANGES = (
         live=LiveApi(GateIoFuturesFeed, "wss://fx-ws.gateio.ws"),
     ),
 )
+
+ABOUT = {
+    "gate-io": About(
+        "400 levels a side since 2025-08-01; joined from a snapshot over REST before",
+        "Spot had another API, by methods, before 2023-04-29.",
+    ),
+    "gate-io-futures": About("20 levels a side live", "Amounts are contracts, and below 0 sold."),
+}

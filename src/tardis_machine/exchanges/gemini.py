@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..filters import Filter
-from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade, parse_timestamp_us
-from ._exchange import Exchange, Version
+from ..messages import UNSET, BookChange, BookTicker, Trade, parse_timestamp_us
+from ._exchange import About, Exchange, Version
 from ._feed import Feed, FeedError, FrameKind, Handshake, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
-from ._parsing import levels, nonzero_number, text_of, timestamp_from_ms, timestamp_from_us, to_number
+from ._parsing import levels, levels_by_side, nonzero_number, text_of, timestamp_from_ms, timestamp_from_us, to_number
+from ._remembered import Seen
 
 _V3_SINCE = "2026-07-24T00:00:00.000Z"
 _V3_SINCE_US = parse_timestamp_us(_V3_SINCE)
@@ -56,13 +57,7 @@ class GeminiV2BookChangeMapper(Mapper):
         return message.get("type") == "l2_updates"
 
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
-        bids, asks = [], []
-        for change in message["changes"]:
-            side = change[0]
-            if side == "buy":
-                bids.append(BookLevel(to_number(change[1]), to_number(change[2])))
-            elif side == "sell":
-                asks.append(BookLevel(to_number(change[1]), to_number(change[2])))
+        bids, asks = levels_by_side(message["changes"])
         is_snapshot, symbol = "auction_events" in message, message.get("symbol", UNSET)
         return (BookChange(symbol, self.exchange, is_snapshot, bids, asks, local_timestamp, local_timestamp),)
 
@@ -106,7 +101,7 @@ class GeminiBookChangeMapper(Mapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # Books whose first message, the whole of it, was seen.
-        self._begun: set[str] = set()
+        self._begun: Seen[str] = Seen()
 
     def accepts(self, message: Json) -> bool:
         return message.get("e") == "depthUpdate"
@@ -206,3 +201,9 @@ EXCHANGES = (
         live=LiveApi(GeminiFeed, "wss://ws.gemini.com"),
     ),
 )
+
+ABOUT = {
+    "gemini": About(
+        "all levels", "Since v3 the first message of a book on a connection is the whole of it, which nothing in it says."
+    ),
+}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import level_rows, text_of, timestamp_from_text, to_number
@@ -107,3 +107,10 @@ EXCHANGES = (
         live=LiveApi(HitbtcFeed, "wss://api.hitbtc.com"),
     ),
 )
+
+ABOUT = {
+    "hitbtc": About(
+        "what the venue sends: snapshot and changes",
+        "Speaks API v2; updates of a book are numbered without a hole.",
+    ),
+}

@@ -14,10 +14,11 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import Feed, FeedError, FrameKind, Handshake, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import level_rows, number_if_there, text_of, timestamp_from_ms, to_number
+from ._remembered import Seen
 from ._spelling import Spelling
 from ._ticker import TickerMapper
 
@@ -46,7 +47,7 @@ class HyperliquidTradeMapper(Mapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # Coins whose first message, which is of the past, was left out.
-        self._begun: set[str | None] = set()
+        self._begun: Seen[str | None] = Seen()
 
     def accepts(self, message: Json) -> bool:
         return message.get("channel") == "trades"
@@ -209,3 +210,7 @@ EXCHANGES = (
         live=LiveApi(HyperliquidFeed, "wss://api.hyperliquid.xyz"),
     ),
 )
+
+ABOUT = {
+    "hyperliquid": About("what the venue sends, whole each time", "Coins are spelled in both cases, symbols in upper case."),
+}

@@ -18,7 +18,7 @@ import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade, parse_timestamp_us
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import (
     BookGate,
     BookStep,
@@ -35,6 +35,7 @@ from ._feed import (
 )
 from ._mapper import Json, Mapper
 from ._parsing import levels, nonzero_number, text_of, timestamp_from_seconds, timestamp_from_text, to_number, verbatim
+from ._remembered import Remembered
 from ._spelling import AS_TYPED
 
 
@@ -241,7 +242,7 @@ class _CheckedBooks(BookGate):
 
     def __init__(self) -> None:
         super().__init__()
-        self._books: dict[str, _CheckedBook] = {}
+        self._books: Remembered[str, _CheckedBook] = Remembered()
 
     def take(self, step: BookStep) -> FrameKind:
         kind = super().take(step)
@@ -320,3 +321,7 @@ EXCHANGES = (
         live=LiveApi(KrakenFeed, "wss://ws.kraken.com"),
     ),
 )
+
+ABOUT = {
+    "kraken": About("1,000 levels a side live", "Books have checksums, which are checked live; symbols are spelled as they are."),
+}

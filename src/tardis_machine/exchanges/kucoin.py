@@ -16,7 +16,7 @@ import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import (
     Action,
     BookStep,
@@ -37,6 +37,7 @@ from ._joined_book import JoinedBookMapper, JoinRules
 from ._joined_book_gate import JoinedBookGate
 from ._mapper import Json, Mapper
 from ._parsing import nonzero_number, number_unless_null, timestamp_from_ms, to_number, verbatim
+from ._remembered import Remembered
 from ._ticker import TickerMapper
 
 # An instrument so new that its book is empty has the number -1 or 0.
@@ -202,8 +203,8 @@ class KucoinFuturesDerivativeTickerMapper(KucoinMapper, TickerMapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # By symbol, told with its next message of contract/instrument.
-        self._last_prices: dict[str, float] = {}
-        self._open_interests: dict[str, float] = {}
+        self._last_prices: Remembered[str, float] = Remembered()
+        self._open_interests: Remembered[str, float] = Remembered()
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[DerivativeTicker]:
         symbol, subject, data = _symbol_of(message), message.get("subject"), message["data"]
@@ -323,7 +324,7 @@ class KucoinFeed(Feed):
         self.books: JoinedBookGate = JoinedBookGate(self._market.rules)
         self._update_topic = f"/{self._market.updates}:"
         # The last number of each book.
-        self._last_numbers: dict[str, int] = {}
+        self._last_numbers: Remembered[str, int] = Remembered()
         # Symbols whose books were asked for, by the id of the call, until it is answered.
         self._asked_books: dict[str, Sequence[str]] = {}
 
@@ -437,3 +438,13 @@ EXCHANGES = (
         live=LiveApi(KucoinFeed, "wss://ws-api-futures.kucoin.com", "https://api-futures.kucoin.com"),
     ),
 )
+
+ABOUT = {
+    "kucoin": About(
+        "100 levels a side from a snapshot over REST, then every change",
+        "A token is asked for before connecting; updates that change no level have one of price 0.",
+    ),
+    "kucoin-futures": About(
+        "what the venue sends, from a snapshot over REST", "As kucoin; open interest comes for all contracts in one poll."
+    ),
+}

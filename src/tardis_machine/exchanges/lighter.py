@@ -13,7 +13,7 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import level_rows, nonzero_number, text_of, timestamp_from_ms, to_number
@@ -230,3 +230,10 @@ EXCHANGES = (
         live=LiveApi(LighterFeed, "wss://mainnet.zklighter.elliot.ai"),
     ),
 )
+
+ABOUT = {
+    "lighter": About(
+        "what the venue sends: snapshot and changes",
+        "A symbol is a market's id, as text; statistics come for all markets at once.",
+    ),
+}

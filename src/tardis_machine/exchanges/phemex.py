@@ -17,7 +17,7 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, DerivativeTicker, Trade, to_timestamp
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import levels, text_of, to_number, verbatim
@@ -286,3 +286,10 @@ EXCHANGES = (
         live=LiveApi(PhemexFeed, "wss://ws.phemex.com"),
     ),
 )
+
+ABOUT = {
+    "phemex": About(
+        "30 levels a side",
+        "Prices are scaled integers but for perpetuals in USDT and USDC; which names that begin with S are perpetuals must be known.",
+    ),
+}

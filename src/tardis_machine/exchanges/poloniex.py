@@ -15,10 +15,11 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import levels, text_of, timestamp_from_ms, to_number
+from ._remembered import Remembered
 
 _V2_SINCE = "2022-08-02T00:00:00.000Z"
 _SNAPSHOT, _ORDER, _TRADE = "i", "o", "t"
@@ -34,7 +35,7 @@ class PoloniexV1Mapper(Mapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # By the number of a channel.
-        self._symbols: dict[Any, Any] = {}
+        self._symbols: Remembered[Any, Any] = Remembered()
 
     def accepts(self, message: Json) -> bool:
         # Heartbeats and answers are shorter.
@@ -201,3 +202,10 @@ EXCHANGES = (
         live=LiveApi(PoloniexFeed, "wss://ws.poloniex.com"),
     ),
 )
+
+ABOUT = {
+    "poloniex": About(
+        "what the venue sends: snapshot and changes",
+        "Quote and base changed places in symbols on 2022-08-02; books had no time before.",
+    ),
+}

@@ -14,7 +14,7 @@ import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import level_rows, nonzero_number, text_of, timestamp_from_ms, to_number
@@ -187,3 +187,10 @@ EXCHANGES = (
         live=LiveApi(PolymarketFeed, "wss://ws-subscriptions-clob.polymarket.com"),
     ),
 )
+
+ABOUT = {
+    "polymarket": About(
+        "what the venue sends: snapshot and changes",
+        "A symbol is the id of an asset, of up to 78 digits; a message may hold several books.",
+    ),
+}

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._mapper import Json, Mapper
 from ._parsing import levels, nonzero_number, timestamp_from_text, to_number
 from ._spelling import AS_TYPED
@@ -140,3 +140,17 @@ _UPPER_CASE = (SerumTradeMapper, SerumBookChangeMapper, SerumBookTickerMapper)
 _AS_TYPED = (SerumTradeMapperAsTyped, SerumBookChangeMapperAsTyped, SerumBookTickerMapperAsTyped)
 
 EXCHANGES = (_exchange("serum", _UPPER_CASE), _exchange("mango", _AS_TYPED), _exchange("star-atlas", _AS_TYPED))
+
+ABOUT = {
+    "serum": About("what the venue sends: snapshot and changes", "Solana; its data server went away.", closed="2022"),
+    "mango": About(
+        "what the venue sends: snapshot and changes",
+        "As serum; symbols are asked for as typed.",
+        closed="2022-10-14",
+    ),
+    "star-atlas": About(
+        "what the venue sends: snapshot and changes",
+        "As serum; symbols are addresses on Solana, in both cases.",
+        closed="2022-09-05",
+    ),
+}

@@ -14,7 +14,7 @@ import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import Feed, FeedError, FrameKind, Handshake, LiveApi, kind_of_error, to_frame
 from ._long_numbers import long_numbers_as_text
 from ._mapper import Json, Mapper
@@ -117,3 +117,9 @@ EXCHANGES = (
         prepare=_with_long_ids,
     ),
 )
+
+ABOUT = {
+    "upbit": About(
+        "what the venue sends, whole each time", "Symbols begin with the quote currency; ids of trades keep all digits."
+    ),
+}

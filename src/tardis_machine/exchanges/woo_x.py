@@ -18,7 +18,7 @@ import orjson
 
 from ..filters import Filter
 from ..messages import UNSET, BookChange, BookLevel, BookTicker, DerivativeTicker, Trade
-from ._exchange import Exchange, Version
+from ._exchange import About, Exchange, Version
 from ._feed import (
     Action,
     BookGate,
@@ -36,7 +36,8 @@ from ._feed import (
 )
 from ._joined_book import MAX_WAITING
 from ._mapper import Json, Mapper
-from ._parsing import levels, optional_number, text_of, timestamp_from_ms, to_number, verbatim
+from ._parsing import levels, levels_as_sent, optional_number, text_of, timestamp_from_ms, to_number, verbatim
+from ._remembered import Remembered, Seen
 from ._spelling import Spelling
 from ._ticker import PendingTicker, TickerMapper
 
@@ -118,7 +119,7 @@ class WooXV1BookChangeMapper(Mapper):
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        self._books: dict[Any, _Book] = {}
+        self._books: Remembered[Any, _Book] = Remembered()
 
     def accepts(self, message: Json) -> bool:
         if "id" in message:
@@ -169,7 +170,7 @@ class WooXV1BookChangeMapper(Mapper):
 
     def levels(self, rows: Sequence[Any]) -> list[BookLevel]:
         """One side of a change."""
-        return [BookLevel(verbatim(row[0]), verbatim(row[1])) for row in rows]
+        return levels_as_sent(rows)
 
     def time_of(self, message: Json) -> str | None:
         """When a change was sent."""
@@ -367,9 +368,9 @@ class WooXBookGate(BookGate):
     def __init__(self) -> None:
         super().__init__()
         # The changes heard of each book that waits for a snapshot, each of which follows the one before it.
-        self._waiting: dict[str, list[Json]] = {}
+        self._waiting: Remembered[str, list[Json]] = Remembered()
         # Books that no change has followed yet.
-        self._unproven: set[str] = set()
+        self._unproven: Seen[str] = Seen()
 
     def take(self, step: BookStep) -> FrameKind:
         """See BookGate. A change that is kept back is EARLY, and so is one that the snapshot holds."""
@@ -511,3 +512,10 @@ EXCHANGES = (
         live=LiveApi(WooXFeed, "wss://wss.woox.io", "https://api.woox.io"),
     ),
 )
+
+ABOUT = {
+    "woo-x": About(
+        "50 levels a side",
+        "Trades of source 0 were not made there, and are left out; an index is told with the perpetual of its name.",
+    ),
+}

@@ -26,7 +26,18 @@ from .reader import check_lines, decompress, fits
 from .slice import MINUTE_US, Encoding, to_datetime, to_slice_name
 from .threads import Threads
 
-__all__ = ["DEFAULT_API_URL", "Compression", "Download", "HistoryApi", "RetryPolicy", "UpstreamRequest"]
+__all__ = [
+    "DEFAULT_API_URL",
+    "Compression",
+    "Download",
+    "HistoryApi",
+    "RetryPolicy",
+    "UpstreamRequest",
+    "check_api_key",
+    "check_api_url",
+    "parse_refusal",
+    "read_bounded",
+]
 
 DEFAULT_API_URL = "https://api.tardis.dev/v1"
 DEFAULT_USER_AGENT = f"tardis-machine/{__version__} (Python)"
@@ -62,6 +73,8 @@ class UpstreamRequest:
     api_key: str | None = field(repr=False)
     asker: Hashable = None
     """Whose share of the slots it takes."""
+    attempts: int | None = None
+    """How often it is asked for at most; None: as the policy says."""
 
     @property
     def start_us(self) -> int:
@@ -115,7 +128,7 @@ class HistoryApi:
         concurrency: int,
         retry: RetryPolicy,
     ) -> None:
-        self._url = _check_api_url(api_url)
+        self._url = check_api_url(api_url)
         self._threads = threads
         self._headers = {"Accept-Encoding": "zstd, gzip", "User-Agent": user_agent}
         self._compression = compression
@@ -134,6 +147,7 @@ class HistoryApi:
         """The slice, whole; it may cover fewer or more minutes than asked for."""
         corrupt = 0
         attempt = 0
+        attempts = request.attempts or self._retry.attempts
         while True:
             attempt += 1
             try:
@@ -154,13 +168,13 @@ class HistoryApi:
             except _WORTH_ANOTHER_TRY as error:
                 failure, status = _to_failure(request, error), None
                 hopeless = isinstance(error, _HOPELESS)
-            if hopeless or attempt >= self._retry.attempts:
+            if hopeless or attempt >= attempts:
                 raise failure
             delay_s = self._retry.to_delay_s(attempt, status)
             _LOG.log(
                 logging.INFO if attempt < 3 else logging.WARNING,
                 "slice %s: attempt %d of %d failed, next in %.1f s: %s",
-                *(request.name, attempt, self._retry.attempts, delay_s, failure),
+                *(request.name, attempt, attempts, delay_s, failure),
             )
             await self._retry.sleep(delay_s)
 
@@ -180,7 +194,7 @@ class HistoryApi:
                 raise SliceError(
                     f"slice {request.name} is encoded as {_content_encoding(response)!r}, which is neither zstd nor gzip"
                 )
-            data = await _read(response, MAX_SLICE_BYTES + 1)
+            data = await read_bounded(response, MAX_SLICE_BYTES + 1)
             suggested = _parse_suggestion(response)
         if len(data) > MAX_SLICE_BYTES:
             raise SliceError(f"slice {request.name} has more than {MAX_SLICE_BYTES} bytes")
@@ -211,11 +225,11 @@ class HistoryApi:
 
     async def _to_refusal(self, request: UpstreamRequest, response: aiohttp.ClientResponse) -> UpstreamError:
         """The error that upstream gives, in its own words where it has any."""
-        body = await _read(response, MAX_ERROR_BYTES)
+        body = await read_bounded(response, MAX_ERROR_BYTES)
         encoding = _ENCODINGS.get(_content_encoding(response))
         if encoding and _content_encoding(response) not in ("", "identity"):
             body = await self._threads.run(_decompress_text, body, encoding)
-        message, code = _parse_refusal(body)
+        message, code = parse_refusal(body)
         if message is None:
             message = f"the history API answered {response.status} for slice {request.name}: {_to_excerpt(body)}"
         if request.api_key:
@@ -230,7 +244,7 @@ def check_api_key(api_key: str | None) -> str | None:
     return api_key or None
 
 
-def _check_api_url(api_url: str) -> URL:
+def check_api_url(api_url: str) -> URL:
     try:
         url = URL(api_url.rstrip("/"))
         usable = (
@@ -288,7 +302,7 @@ def _check(data: bytes, encoding: Encoding, request: UpstreamRequest, minutes: i
         raise SliceError(f"slice {request.name} {said}, but has lines outside of the {covered} from its start")
 
 
-async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+async def read_bounded(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
     """The body, at most that much of it."""
     parts: list[bytes] = []
     count_bytes = 0
@@ -308,7 +322,7 @@ def _decompress_text(body: bytes, encoding: Encoding) -> bytes:
         return b""
 
 
-def _parse_refusal(body: bytes) -> tuple[str | None, int | None]:
+def parse_refusal(body: bytes) -> tuple[str | None, int | None]:
     """Upstream's `{"code", "message"}`; (None, None) when the body is something else."""
     try:
         refusal = msgspec.json.decode(body)

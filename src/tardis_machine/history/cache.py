@@ -26,9 +26,10 @@ from msgspec import UNSET
 
 from ..errors import CacheError, OptionsError
 from ..filters import Filter, to_compact_json
+from ..settings.defaults import cache_dir as default_cache_dir
 from .slice import MINUTE_US, Encoding, to_datetime
 
-__all__ = ["CachedFile", "FeedCache", "check_exchange", "clear_cache", "node_cache_dir"]
+__all__ = ["CachedFile", "FeedCache", "check_exchange", "clear_cache", "make_folder", "node_cache_dir", "write_private"]
 
 HOUR_US = 60 * MINUTE_US
 
@@ -46,9 +47,12 @@ def node_cache_dir() -> Path:
     return Path(tempfile.gettempdir()) / ".tardis-cache"
 
 
-def clear_cache(cache_dir: Path | str) -> None:
-    """Removes all cached slices; the folder itself and whatever else lies in it stay. What a link points to is never touched."""
-    feeds = Path(cache_dir) / "feeds"
+def clear_cache(cache_dir: Path | str | None = None) -> None:
+    """Removes all cached slices; the folder itself and whatever else lies in it stay. What a link points to is never touched.
+
+    Without a folder it is the one that replays use by default.
+    """
+    feeds = Path(default_cache_dir(os.environ) if cache_dir is None else cache_dir) / "feeds"
     try:
         folder = os.open(feeds, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -142,8 +146,8 @@ class FeedCache:
         for _ in range(_STORE_ATTEMPTS - 1):
             # A clean-up elsewhere may take the folder away while it is still empty, also between two looks of mkdir.
             with suppress(FileNotFoundError, FileExistsError):
-                return _write(path, data)
-        return _write(path, data)
+                return write_private(path, data)
+        return write_private(path, data)
 
     def remove(self, *paths: str) -> None:
         """Removes files, and the folders above them that this leaves empty."""
@@ -156,10 +160,11 @@ class FeedCache:
                     folder.rmdir()
 
 
-def _write(path: Path, data: bytes) -> str:
+def write_private(path: Path, data: bytes) -> str:
+    """Writes it under a name of its own, then under the final one; returns that."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.unconfirmed")
     try:
-        _make_folder(path.parent)
+        make_folder(path.parent)
         with open(draft, "xb", opener=_open_private) as file:
             file.write(data)
         draft.replace(path)
@@ -170,12 +175,12 @@ def _write(path: Path, data: bytes) -> str:
     return str(path)
 
 
-def _make_folder(folder: Path) -> None:
-    """Makes it, and those above it that are missing."""
+def make_folder(folder: Path) -> None:
+    """Makes it, and those above it that are missing, for this user alone."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
-        _make_folder(folder.parent)
+        make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 

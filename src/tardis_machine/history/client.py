@@ -1,4 +1,4 @@
-"""The history of an exchange as slices in time order, from the cache where they lie there, from upstream where they don't.
+"""The history of an exchange as slices in time order: from the cache or own recordings, from upstream what is in neither.
 
 Invariant: what `slices` yields covers the asked minutes once each, in order; a slice that can't be had ends it with an error.
 """
@@ -11,12 +11,14 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
+
+import zstandard
 
 from ..errors import OptionsError, SliceError
 from ..filters import Filter, optimize_filters
@@ -47,6 +49,9 @@ MAX_SLEEP_S = 3600.0
 CacheUse = Literal["use", "replace", "bypass"]
 """Look into the cache, then store; only store; neither."""
 
+FindRecorded = Callable[[str, int, Sequence[Filter]], bytes | None]
+"""(exchange, start of a minute, filters) to the lines that were recorded of it; None: not all of them were. Runs in a thread."""
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -60,6 +65,8 @@ class _Replay:
     api_key: str | None = field(repr=False)
     asker: Hashable
     cache: FeedCache
+    attempts: int | None = None
+    """How often each slice is asked for at most; None: as the client does."""
     suggestions: list[int] = field(default_factory=list)
     """Slice sizes that upstream suggested in its first two answers, those for both ends of the range where these were fetched."""
     largest_bytes: int = 1
@@ -106,7 +113,7 @@ class _Obtained:
 class HistoryClient:
     """Fetches and caches slices. Makes its connections on demand: a replay that is all in the cache makes none.
 
-    `sleep` and `clock` (seconds since 1970) stand in for time in tests.
+    What `find_recorded` finds is not fetched. `sleep` and `clock` (seconds since 1970) stand in for time in tests.
     """
 
     def __init__(
@@ -124,6 +131,7 @@ class HistoryClient:
         backoff_scale: float = 1.0,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         clock: Callable[[], float] = time.time,
+        find_recorded: FindRecorded | None = None,
     ) -> None:
         self._api_key = check_api_key(api_key)
         # Absolute, as its paths go to worker processes.
@@ -131,6 +139,7 @@ class HistoryClient:
         self._concurrency = concurrency
         self._sleep = sleep
         self._clock = clock
+        self._find_recorded = find_recorded
         self._threads = Threads(count=4)
         self._api = HistoryApi(
             api_url,
@@ -140,7 +149,7 @@ class HistoryClient:
             concurrency=concurrency,
             retry=RetryPolicy(attempts, timeout_s, backoff_scale, sleep),
         )
-        self._fetching: Flights[tuple[Path, int, int, str | None, CacheUse], _Obtained] = Flights()
+        self._fetching: Flights[tuple[Path, int, int, str | None, CacheUse, int | None], _Obtained] = Flights()
         self._mending: Flights[tuple[str, int, int, str | None], list[Slice]] = Flights()
         self._warned_of_cache = False
 
@@ -168,12 +177,14 @@ class HistoryClient:
         wait_when_data_not_yet_available: bool | float = False,
         auto_cleanup: bool = False,
         asker: Hashable = None,
+        attempts: int | None = None,
     ) -> AsyncGenerator[Slice, None]:
         """The slices that cover [from_us, to_us), in time order; both ends are widened to whole minutes.
 
         Fetches ahead of the reader, within bounds; close it (`contextlib.aclosing`) when leaving early. A slice whose file turns
         out to be corrupt or gone is mended by `refetch`. With `auto_cleanup` each slice comes in memory, and what this call brought
         into the cache is gone from it. Calls of one `asker` share what upstream gives each asker; without one, a call is its own.
+        `attempts` bounds how often a slice is asked for.
         """
         check_exchange(exchange)
         if from_us < 0:
@@ -183,6 +194,7 @@ class HistoryClient:
         start_us = from_us - from_us % MINUTE_US
         end_us = start_us if from_us == to_us else -(-to_us // MINUTE_US) * MINUTE_US
         replay = self._to_replay(exchange, start_us, tuple(optimize_filters(filters)), api_key, asker)
+        replay.attempts = attempts
         delay_us = _to_delay_us(wait_when_data_not_yet_available)
         if delay_us is None:
             source = self._range(replay, start_us, end_us)
@@ -320,7 +332,7 @@ class HistoryClient:
 
     async def _fetch(self, replay: _Replay, start_us: int, minutes: int, cache: CacheUse) -> Slice:
         """A slice of these minutes or of the first of them; asked for once, however many want it."""
-        key = (replay.cache.folder, start_us, minutes, replay.api_key, cache)
+        key = (replay.cache.folder, start_us, minutes, replay.api_key, cache, replay.attempts)
         obtained = await self._fetching.join(key, lambda: self._obtain(replay, start_us, minutes, cache))
         replay.learn(obtained)
         return _to_slice(replay, start_us, min(obtained.minutes, minutes), obtained, obtained.minutes > minutes)
@@ -329,8 +341,12 @@ class HistoryClient:
         """From the cache, where another replay may have put it by now, or from upstream by way of the cache."""
         if cache == "use" and (file := await self._threads.run(replay.cache.find, start_us, minutes)):
             return _Obtained(minutes, file.encoding, file.path, None, None, 0)
+        if cache == "use" and (lines := await self._recorded(replay, start_us)) is not None:
+            return _Obtained(1, "zst", None, lines, None, 0)
         offset = (start_us - replay.from_us) // MINUTE_US
-        request = UpstreamRequest(replay.exchange, replay.from_us, offset, minutes, replay.filters, replay.api_key, replay.asker)
+        request = UpstreamRequest(
+            replay.exchange, replay.from_us, offset, minutes, replay.filters, replay.api_key, replay.asker, replay.attempts
+        )
         came = await self._api.fetch_slice(request)
         path = None
         if cache != "bypass":
@@ -343,6 +359,13 @@ class HistoryClient:
         data = came.data if path is None else None
         is_temporary = replay.to_remove is not None
         return _Obtained(came.minutes, came.encoding, path, data, came.suggested_minutes, len(came.data), is_temporary)
+
+    async def _recorded(self, replay: _Replay, start_us: int) -> bytes | None:
+        """A minute that was recorded here, compressed."""
+        if self._find_recorded is None:
+            return None
+        lines = await self._threads.run(self._find_recorded, replay.exchange, start_us, replay.filters)
+        return None if lines is None else await self._threads.run(zstandard.compress, lines)
 
     def _warn_of_cache(self, error: OSError) -> None:
         if not self._warned_of_cache:

@@ -106,7 +106,7 @@ class Backfill:
     ) -> BackfillProgress:
         """Brings what is not there yet; stops between two commits when it is told to."""
         units = plan_units(self.requests)
-        is_new = prepare_table(self.spark, self.lake, EVENTS)
+        is_new = prepare_table(self.lake, EVENTS)
         brought = set() if is_new else self._brought()
         left = [unit for unit in units if unit.session not in brought]
         progress = BackfillProgress(len(units), len(units) - len(left), len(units) - len(left))
@@ -146,7 +146,6 @@ class Backfill:
             appended = Appender(self.lake).append(tasks(self.spark, units), to_rows, [EVENTS])
         except (PySparkException, Py4JJavaError) as error:
             raise LakeError(f"the backfill stopped: {sentence(error)}") from error
-        assert appended is not None
         return appended[EVENTS.name].rows
 
 
@@ -215,13 +214,13 @@ def _now_us() -> int:
 def run(settings: Settings) -> int:
     """`lake backfill`: history to bronze, then silver and gold as far as is asked."""
     from .ingest import refine
-    from .jobs import open_lake, open_session, stop_signal
+    from .jobs import open_lake, open_writing_session, stop_signal
     from .progress import ProgressLine, StatusLine
 
     request = to_request(settings)
     lake = open_lake(settings)
     with stop_signal() as stop:
-        spark = open_session(settings, long_running=True)
+        spark = open_writing_session(settings, lake)
         cache_dir = None if settings.source("cache_dir") == "default" else str(settings.cache_dir)
         bar = StatusLine()
         job = Backfill(spark, lake, [request], settings.api_url, settings.api_key, cache_dir)

@@ -49,10 +49,10 @@ class BronzeWriter(BatchWriter):
         if self._expected_rows is not None:
             self._report_loss(batch, batch_id, rows, self._expected_rows)
 
-    def _report_loss(self, batch: DataFrame, batch_id: int, rows: int | None, expected_rows: ExpectedRows) -> None:
-        start, end = planned_offsets(batch.sparkSession, self.lake, self.stream, batch_id)
+    def _report_loss(self, batch: DataFrame, batch_id: int, rows: int, expected_rows: ExpectedRows) -> None:
+        start, end = planned_offsets(self.lake, self.stream, batch_id)
         expected = expected_rows(start, end)
-        lost = None if expected is None else expected - (batch.count() if rows is None else rows)
+        lost = None if expected is None else expected - rows
         if lost == 0:
             return
         how_many = f"{lost} records" if lost is not None and lost > 0 else "records, nobody knows how many,"
@@ -61,7 +61,7 @@ class BronzeWriter(BatchWriter):
         _log.warning(reason, bus=self.bus, between=between)
         row = {"stage": LOST, "reason": reason, "bus": self.bus, "position": between}
         rows_of_loss = batch.sparkSession.createDataFrame([tuple(row.get(name) for name in QUARANTINE.columns)], QUARANTINE.ddl)
-        self.prepare(batch.sparkSession, QUARANTINE)
+        self.prepare(QUARANTINE)
         self.appender.append_rows(rows_of_loss, QUARANTINE, self.step(f"{EVENTS.name}/{LOST}", batch_id))
         self.counts.add(QUARANTINE.name, 1)
         self.counts.lost += max(lost or 1, 1)

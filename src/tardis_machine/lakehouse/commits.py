@@ -1,23 +1,29 @@
 """Files that workers wrote become part of a table: one commit to its log, by delta-rs.
 
 A commit names the step that it is for: the stream, and the number of the batch. The log keeps the number, so a step that is in it is
-found out, whoever committed it; Spark's own writer leaves the same note. Whether a step is done is asked of one version of the log,
-and the commit is made against that same version: it is refused when the step was noted meanwhile.
+found out, whoever committed it. Whether a step is done, and whether the files are there that a commit replaces, is asked of one
+version of the log; the commit is the next version or none, as an entry of a log is put only where there is none. Who comes too late
+asks again. So any number of drivers may commit to a table.
 
-A commit is on disk when a call returns, so what follows from it (progress, a message that is removed from its queue) can't outlast
-it. What Spark commits itself is synced after it has done so (`spark_commit`).
+Of a commit that fails, nobody knows whether it was carried out: the answer may be lost. So a commit carries a mark of its own, and is
+looked for.
+
+A commit is durable when a call returns, so what follows from it (progress, a message that is removed from its queue) can't outlast it.
 
 Invariant: a batch is in a table whole, once, or not at all. A log names only files that lie in their place in full.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import re
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from enum import Enum
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -27,7 +33,6 @@ import pyarrow.compute as pc
 
 from ..errors import LakeError
 from .lake import Lake
-from .storage import DirectStorage
 from .table_files import WrittenFile
 from .tables import Table
 
@@ -43,6 +48,13 @@ MAX_SKEW_US = 3_600_000_000
 _LAST_ENTRIES = 100
 """Of a log that nobody has synced since this process began: what a job that was killed may have left. Older ones are on disk by now."""
 
+_MARK = "tardis-machine.commit"
+_MAX_FAULTS = 6
+"""Attempts that fail though nobody else was faster; clients have tried each of them again for themselves."""
+_PAUSE_S, _MAX_PAUSE_S = 0.02, 1.0
+"""Between attempts, up to: who waits at random meets the others less often."""
+_RANDOM = SystemRandom()
+
 
 class Step(NamedTuple):
     """What a commit is for: the same step is committed once."""
@@ -56,6 +68,10 @@ class TableFile(NamedTuple):
 
     path: str
     """Absolute."""
+    name: str
+    """As the log has it."""
+    size: int
+    partition: dict[str, str | None]
     first_us: int
     last_us: int
     """The local times of its rows lie between these."""
@@ -64,12 +80,22 @@ class TableFile(NamedTuple):
     """And these are for the exchange's times."""
 
 
+class _Put(Enum):
+    """What came of a commit."""
+
+    DONE = "done"
+    REPEATED = "repeated"
+    """The step was in the table already."""
+    OUTDATED = "outdated"
+    """A file that it was to replace is there no more."""
+
+
 class Commits:
     """The logs of a lake's tables, in a storage that is reached without Spark."""
 
-    def __init__(self, lake: Lake, storage: DirectStorage) -> None:
+    def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self.storage = storage
+        self.storage = lake.storage
         self._tables: dict[str, DeltaTable] = {}
         # By table, the version up to which its log is known to be on disk.
         self._synced: dict[str, int] = {}
@@ -81,96 +107,133 @@ class Commits:
         """
         if not files:
             return False
+        if self._put(table, files, step=step) is _Put.REPEATED:
+            self.remove(table, files)
+            return False
+        return True
+
+    def replace(self, table: Table, files: Sequence[WrittenFile], old: Sequence[TableFile], *, changes_rows: bool = True) -> bool:
+        """Adds files to a table in place of others; False where one of those is in it no more, and then nothing is changed.
+
+        Without `changes_rows` streams that read the table see nothing of it.
+        """
+        if not files and not old:
+            return True
+        return self._put(table, files, old, changes_rows=changes_rows) is _Put.DONE
+
+    def _put(
+        self,
+        table: Table,
+        files: Sequence[WrittenFile],
+        old: Sequence[TableFile] = (),
+        *,
+        step: Step | None = None,
+        changes_rows: bool = True,
+    ) -> _Put:
+        mark, first, faults, tries = uuid.uuid4().hex, None, 0, 0
         while True:
             log = self._log(table)
+            if first is not None and self._has_mark(table, mark, first, log.version()):
+                break
             if step is not None and _has_step(log, step):
                 # Who committed it may have been killed before it was on disk.
                 self._sync_log(table)
-                self._remove(table, files)
-                return False
+                return _Put.REPEATED
+            if old and not self._are_there(table, old):
+                return _Put.OUTDATED
             self._check_files(table, files)
-            if self._try_commit(log, table, files, step):
-                self._sync_log(table)
-                return True
+            first = log.version() + 1 if first is None else first
+            try:
+                self._put_next(log, table, files, old, step=step, changes_rows=changes_rows, mark=mark)
+                break
+            except Exception as error:
+                if not self._entry(table, log.version() + 1):
+                    # Nobody was faster: it is the place that fails.
+                    faults += 1
+                    if faults > _MAX_FAULTS:
+                        raise self._error(table, error) from error
+                tries += 1
+                time.sleep(_RANDOM.uniform(0, min(_PAUSE_S * 2 ** min(tries, 6), _MAX_PAUSE_S)))
+        self._sync_log(table)
+        return _Put.DONE
 
-    def _try_commit(self, log: DeltaTable, table: Table, files: Sequence[WrittenFile], step: Step | None) -> bool:
-        """Commits to the version that was read; False where another driver noted the same stream meanwhile."""
+    def _put_next(
+        self,
+        log: DeltaTable,
+        table: Table,
+        files: Sequence[WrittenFile],
+        old: Sequence[TableFile],
+        *,
+        step: Step | None,
+        changes_rows: bool,
+        mark: str,
+    ) -> None:
+        """Commits as the version after the one that was read, or not at all."""
         from deltalake import CommitProperties, Transaction
-        from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction, RemoveAction
 
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size, file.partition, now_ms, True, _stats(file)) for file in files
+            AddAction(file.path, file.size, file.partition, now_ms, changes_rows, _stats(file)) for file in files
         ]
+        actions += [RemoveAction(file.name, changes_rows, now_ms, file.size, file.partition) for file in old]
         steps = [Transaction(step.app_id, step.version)] if step is not None else None
-        properties = CommitProperties(app_transactions=steps, max_commit_retries=50)
-        with self._named(table):
-            try:
-                log.create_write_transaction(
-                    actions, "append", log.schema(), list(table.partition_by), commit_properties=properties
-                )
-            except CommitFailedError:
-                # A conflict of any other kind is an error; appends by others are none.
-                if step is None or self._step_version(table, step) == log.transaction_version(step.app_id):
-                    raise
-                return False
-        return True
+        properties = CommitProperties({_MARK: mark}, max_commit_retries=0, app_transactions=steps)
+        log.create_write_transaction(actions, "append", log.schema(), list(table.partition_by), commit_properties=properties)
 
-    @contextmanager
-    def spark_commit(self, table: Table) -> Iterator[None]:
-        """Within it Spark may commit to a table; afterwards that is on disk, files and log."""
-        before = self._log(table).version()
-        yield
-        log, folder = self._log(table), self._lake.path(table)
+    def _entry(self, table: Table, version: int) -> str:
+        """An entry of a log; empty where there is none."""
         with self._named(table):
-            for version in range(before + 1, log.version() + 1):
-                entry = self.storage.read_file(_entry(folder, version))
-                added = (action["add"]["path"] for action in map(json.loads, entry.splitlines()) if "add" in action)
-                # What a later commit replaced may be gone.
-                self.storage.sync(path for path in (f"{folder}/{unquote(name)}" for name in added) if self._is_there(path))
-        self._sync_log(table)
+            return self.storage.read_text(_entry(self._lake.path(table), version))
 
-    def _is_there(self, path: str) -> bool:
-        return bool(self.storage.filesystem.get_file_info(path).is_file)
+    def _has_mark(self, table: Table, mark: str, first: int, last: int) -> bool:
+        """Whether one of some versions is the commit with this mark."""
+        return any(mark in self._entry(table, version) for version in range(first, last + 1))
+
+    def _are_there(self, table: Table, files: Sequence[TableFile]) -> bool:
+        names = pa.table(self._log(table).get_add_actions(flatten=True)).column("path")
+        return bool(pc.all(pc.is_in(pa.array([file.name for file in files]), names.cast(pa.string()))).as_py())
 
     def _sync_log(self, table: Table) -> None:
         """What the log has got since this was last asked is on disk; the first time, its last entries."""
         with self._named(table):
             version = self._log(table).version()
-            first = self._synced.get(table.name, version - _LAST_ENTRIES) + 1
-            folder = self._lake.path(table)
-            entries = [_entry(folder, number) for number in range(max(first, 0), version + 1)]
-            joined = self.storage.list_files(f"{folder}/_delta_log", "*checkpoint*")
-            self.storage.sync(path for path in (*entries, *joined) if self._is_there(path))
+            first = max(self._synced.get(table.name, version - _LAST_ENTRIES) + 1, 0)
+            self.storage.sync(self._log_files(self._lake.path(table), range(first, version + 1)))
             self._synced[table.name] = version
+
+    def _log_files(self, folder: str, versions: Iterable[int]) -> Iterator[str]:
+        """What some versions have left in a log; only a folder is asked."""
+        if not self.storage.renames:
+            return
+        log = f"{folder}/_delta_log"
+        hint = re.search(r'"version":(\d+)', self.storage.read_text(f"{log}/_last_checkpoint"))
+        joined = [f"{int(hint[1]):020}.checkpoint.parquet", "_last_checkpoint"] if hint is not None else []
+        paths = [f"{log}/{name}" for name in (*(f"{version:020}.json" for version in versions), *joined)]
+        yield from (path for path, size in zip(paths, self.storage.sizes(paths), strict=True) if size is not None)
 
     def _check_files(self, table: Table, files: Sequence[WrittenFile]) -> None:
         """Raises LakeError unless all files lie where their writers reported them, with the size that they reported."""
-        found = self.storage.filesystem.get_file_info([f"{self._lake.path(table)}/{file.path}" for file in files])
-        wrong = [info.path for file, info in zip(files, found, strict=True) if info.size != file.size]
+        paths = [f"{self._lake.path(table)}/{file.path}" for file in files]
+        wrong = [path for path, file, size in zip(paths, files, self._sizes(table, paths), strict=True) if size != file.size]
         if wrong:
             raise LakeError(
                 f"{len(wrong)} of {len(files)} files that were written for {table.name} can't be found in full, such as {wrong[0]}; "
                 "nothing was added: see that all executors write to the same folder, and that nothing removes files from it"
             )
 
+    def _sizes(self, table: Table, paths: Sequence[str]) -> list[int | None]:
+        with self._named(table):
+            return self.storage.sizes(paths)
+
     def is_done(self, table: Table, step: Step) -> bool:
         """Whether the step was committed before."""
         return _has_step(self._log(table), step)
 
-    def _step_version(self, table: Table, step: Step) -> int | None:
-        """The last version that the stream of a step has noted, as the log has it now."""
-        return self.storage.open_log(self._lake.path(table)).transaction_version(step.app_id)
-
-    def is_plain(self, table: Table) -> bool:
-        """Whether the table is nothing but its files. Spark has to keep one with later features, such as deletion vectors."""
-        return int(self._log(table).protocol().min_reader_version) == _PLAIN_READER
-
     def files(
-        self, table: Table, partitions: Iterable[Mapping[str, str | None]]
+        self, table: Table, partitions: Iterable[Mapping[str, str | None]], *, time: str = "local_ts"
     ) -> dict[tuple[str | None, ...], list[TableFile]]:
-        """The files of some partitions, by the values of those."""
+        """The files of some partitions, by the values of those; `time` is the column that says when a row is."""
         wanted = {tuple(partition[name] for name in table.partition_by) for partition in partitions}
         actions = pa.table(self._log(table).get_add_actions(flatten=True))
         # A table may have years of files, a batch has the partitions of a few days.
@@ -178,38 +241,80 @@ class Commits:
         actions = actions.filter(pc.is_in(first_column, pa.array({place[0] for place in wanted}, pa.string())))
         found: dict[tuple[str | None, ...], list[TableFile]] = {place: [] for place in wanted}
         for action in actions.to_pylist():
-            values = (action[f"partition.{name}"] for name in table.partition_by)
-            place = tuple(None if value is None else str(value) for value in values)
+            file = self._file(table, action, time)
+            place = tuple(file.partition.values())
             if place in found:
-                path = f"{self._lake.path(table)}/{action['path']}"
-                first_us, last_us = _to_us(action.get("min.local_ts"), -_FOR_EVER), _to_us(action.get("max.local_ts"), _FOR_EVER)
-                # Files of earlier releases, and those that Spark joined in their tables, do not say.
-                first_event_us = _to_us(action.get("min.event_ts"), first_us - MAX_SKEW_US)
-                last_event_us = _to_us(action.get("max.event_ts"), last_us + MAX_SKEW_US)
-                found[place].append(TableFile(path, first_us, last_us, first_event_us, last_event_us))
+                found[place].append(file)
         return found
+
+    def version(self, table: Table) -> int:
+        """The one whose files are told from now on, until the log is asked again."""
+        return self._log(table).version()
+
+    def schema(self, table: Table) -> pa.Schema:
+        """Its columns as Arrow has them, in the order of their declaration."""
+        kinds = pa.schema(self._log(table).schema().to_arrow())
+        return pa.schema([kinds.field(name) for name in table.columns])
+
+    def all_files(self, table: Table) -> list[TableFile]:
+        """Every file of a table."""
+        actions = pa.table(self._log(table).get_add_actions(flatten=True))
+        return [self._file(table, action, "local_ts") for action in actions.to_pylist()]
+
+    def _file(self, table: Table, action: Mapping[str, Any], time: str) -> TableFile:
+        values = {name: action[f"partition.{name}"] for name in table.partition_by}
+        first_us, last_us = _to_us(action.get(f"min.{time}"), -_FOR_EVER), _to_us(action.get(f"max.{time}"), _FOR_EVER)
+        return TableFile(
+            f"{self._lake.path(table)}/{unquote(action['path'])}",
+            action["path"],
+            action["size_bytes"],
+            {name: None if value is None else str(value) for name, value in values.items()},
+            first_us,
+            last_us,
+            # Files of earlier releases, and those that Spark joined in their tables, do not say.
+            _to_us(action.get("min.event_ts"), first_us - MAX_SKEW_US),
+            _to_us(action.get("max.event_ts"), last_us + MAX_SKEW_US),
+        )
+
+    def vacuum(self, table: Table, retain_s: float) -> None:
+        """Removes files that no version of the table has needed for so long, and that nobody is about to add."""
+        log = self._log(table)
+        with self._named(table):
+            log.vacuum(math.ceil(retain_s / 3600), dry_run=False, enforce_retention_duration=False, full=True)
+        self._sync_log(table)
 
     def _log(self, table: Table) -> DeltaTable:
         with self._named(table):
             if table.name in self._tables:
                 self._tables[table.name].update_incremental()
             else:
-                self._tables[table.name] = self.storage.open_log(self._lake.path(table))
+                log = self.storage.open_log(self._lake.path(table))
+                if log.protocol().min_reader_version > _PLAIN_READER:
+                    raise LakeError(
+                        f"{table.name} in {self._lake.root} has features that make it more than its files, such as deletion vectors; "
+                        f"drop them (ALTER TABLE delta.`{self._lake.path(table)}` DROP FEATURE …), or use another lake"
+                    )
+                self._tables[table.name] = log
         return self._tables[table.name]
 
     @contextmanager
     def _named(self, table: Table) -> Iterator[None]:
-        """Turns errors of delta-rs, which come in colours and lines, into one sentence."""
         try:
             yield
+        except LakeError:
+            raise
         except Exception as error:
-            text = " ".join(re.sub(r"\x1b\[\d+m|↳", "", str(error)).split())
-            raise LakeError(f"the log of {table.name} in {self._lake.root} can't be used: {text}") from error
+            raise self._error(table, error) from error
 
-    def _remove(self, table: Table, files: Sequence[WrittenFile]) -> None:
+    def _error(self, table: Table, error: Exception) -> LakeError:
+        """What delta-rs says in colours and lines, as one sentence."""
+        text = " ".join(re.sub(r"\x1b\[\d+m|↳", "", str(error)).split())
+        return LakeError(f"the log of {table.name} in {self._lake.root} can't be used: {text}")
+
+    def remove(self, table: Table, files: Iterable[WrittenFile]) -> None:
+        """Removes files that were written and are not to be committed."""
         for file in files:
-            with suppress(FileNotFoundError):
-                self.storage.filesystem.delete_file(f"{self._lake.path(table)}/{file.path}")
+            self.storage.remove_file(f"{self._lake.path(table)}/{file.path}")
 
 
 def _entry(folder: str, version: int) -> str:

@@ -92,9 +92,9 @@ class Ingest:
 
     def _run(self, trigger_s: float | None, report: Report | None, stop: threading.Event | None) -> list[Counts]:
         for table in all_tables():
-            check_table(self.spark, self.lake, table)
+            check_table(self.lake, table)
         for table in (EVENTS, QUARANTINE):
-            prepare_table(self.spark, self.lake, table)
+            prepare_table(self.lake, table)
         with self.source.receive(once=trigger_s is None) as receiver:
             return _run_streams(self._streams(), trigger_s, report, stop, receiver)
 

@@ -32,7 +32,7 @@ def ingest(settings: Settings) -> int:
     lake = open_lake(settings)
     with stop_signal() as stop:
         job = Ingest(
-            open_session(settings, long_running=True),
+            open_writing_session(settings, lake),
             lake,
             source,
             until=settings.until,
@@ -51,20 +51,31 @@ def open_lake(settings: Settings) -> Lake:
 
     if settings.until == "gold":
         parse_products(settings.gold)
-    lake = Lake.at(settings.lake)
+    lake = Lake.at(settings.lake, settings.lake_option)
     lake.create()
     return lake
 
 
-def open_session(settings: Settings, *, long_running: bool = False) -> SparkSession:
+def open_session(settings: Settings, lake: Lake, *, long_running: bool = False) -> SparkSession:
     """The session that the settings ask for."""
     return start_session(
         master=settings.master,
         remote=settings.remote,
         conf=settings.spark_conf,
+        storage=lake.storage,
         jars_dir=settings.spark_jars,
         long_running=long_running,
     )
+
+
+def open_writing_session(settings: Settings, lake: Lake) -> SparkSession:
+    """The session of a job that goes on for long; LakeError where executors would write elsewhere than the driver looks."""
+    from .probing import check_shared
+
+    spark = open_session(settings, lake, long_running=True)
+    if settings.remote is not None or not settings.master.startswith("local"):
+        check_shared(spark, lake)
+    return spark
 
 
 @contextmanager

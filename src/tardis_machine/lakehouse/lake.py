@@ -6,8 +6,10 @@ another type is refused, and so is a table of a later version or of another prog
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..errors import LakeError
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Lake", "check_table", "prepare_table"]
 
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
 
 @dataclass(frozen=True)
 class Lake:
@@ -27,9 +31,9 @@ class Lake:
     storage: Storage
 
     @classmethod
-    def at(cls, path: str | Path) -> Lake:
-        """The lake in a folder, or at a URI that Spark knows."""
-        return cls(open_storage(path))
+    def at(cls, path: str | Path, options: Mapping[str, str] = _NO_OPTIONS) -> Lake:
+        """The lake in a folder, or at a URI with options of its store."""
+        return cls(open_storage(path, options))
 
     @property
     def root(self) -> str:
@@ -54,38 +58,42 @@ class Lake:
             self.storage.create()
         except OSError as error:
             raise LakeError(
-                f"the lake can't be made in {self.root}: {error.strerror}; choose another folder with --lake"
+                f"the lake can't be made in {self.root}: {error.strerror or error}; choose another place with --lake"
             ) from None
 
     def check_exists(self) -> None:
-        """Raises LakeError where there is no lake; one in an object store is found out about by Spark."""
-        if self.storage.is_missing():
+        """Raises LakeError where there is no lake."""
+        try:
+            is_missing = self.storage.is_missing()
+        except OSError as error:
+            raise LakeError(f"the lake in {self.root} can't be reached: {error.strerror or error}") from None
+        if is_missing:
             raise LakeError(f"there is no lake in {self.root}; choose another with --lake, or make one with 'lake ingest'")
 
 
-def check_table(spark: SparkSession, lake: Lake, table: Table) -> bool:
+def check_table(lake: Lake, table: Table) -> bool:
     """Whether the table is there; raises LakeError where it does not agree with its declaration."""
-    return _missing_columns(spark, lake, table) is not None
+    return _missing_columns(lake, table) is not None
 
 
-def prepare_table(spark: SparkSession, lake: Lake, table: Table) -> bool:
+def prepare_table(lake: Lake, table: Table) -> bool:
     """Makes the table where it is missing, and adds the columns that it lacks; True where it made the table.
 
     Raises LakeError where it does not agree with its declaration.
     """
     path = lake.path(table)
-    missing = _missing_columns(spark, lake, table)
+    missing = _missing_columns(lake, table)
     if missing is None:
-        lake.storage.create_table(spark, path, table)
+        lake.storage.create_table(path, table)
     elif missing:
-        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({missing})")
+        lake.storage.add_columns(path, missing)
     return missing is None
 
 
-def _missing_columns(spark: SparkSession, lake: Lake, table: Table) -> str | None:
+def _missing_columns(lake: Lake, table: Table) -> str | None:
     """The columns that a table still lacks, as SQL declares them; None where there is no table."""
     path = lake.path(table)
-    stored = lake.storage.read_table(spark, path)
+    stored = lake.storage.read_table(path)
     return None if stored is None else _compare(table, path, stored)
 
 

@@ -27,6 +27,8 @@ from .spark_errors import sentence
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .storage import Storage
+
 __all__ = ["DELTA_CONF", "start_session"]
 
 DELTA_CONF: Mapping[str, str] = {
@@ -77,11 +79,12 @@ def start_session(
     master: str = "local[*]",
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
+    storage: Storage | None = None,
     jars_dir: str | Path | None = None,
     long_running: bool = False,
     app_name: str = "tardis-machine lake",
 ) -> SparkSession:
-    """The session; the running one where there is one. `conf` wins over every default.
+    """The session; the running one where there is one. `conf` wins over every default. `storage`: where the lake lies.
 
     `long_running` lets the JVM compile fully, which costs a short job more than it gains.
     """
@@ -92,14 +95,19 @@ def start_session(
         raise MissingExtraError("The lake", "spark") from None
     builder = SparkSession.builder.appName(app_name)
     if remote is not None:
-        settings = {**SQL_CONF, **(conf or {})}
+        # A server that runs takes what Hadoop is to be told by its own name.
+        reached = {name.removeprefix("spark.hadoop."): value for name, value in (storage.spark_conf if storage else {}).items()}
+        settings = {**SQL_CONF, **reached, **(conf or {})}
         where = _find_server(remote)
         builder = builder.remote(remote)
     else:
         os.environ["JAVA_HOME"] = find_java(os.environ)
-        settings = {**DELTA_CONF, **SQL_CONF, **_local_conf(master, long_running=long_running), **(conf or {})}
+        reached = {**storage.spark_conf} if storage else {}
+        settings = {**DELTA_CONF, **SQL_CONF, **_local_conf(master, long_running=long_running), **reached, **(conf or {})}
         if "spark.jars.packages" not in settings:
-            settings.setdefault("spark.jars", ",".join(str(jar) for jar in find_jars(jars_dir)))
+            settings.setdefault(
+                "spark.jars", ",".join(str(jar) for jar in find_jars(jars_dir, storage.jars if storage else None))
+            )
         if master.startswith(_STANDALONE):
             _find_master(master)
         builder, where = builder.master(master), master
@@ -215,15 +223,29 @@ def find_java(environ: Mapping[str, str]) -> str:
     return str(java.parent.parent)
 
 
-def find_jars(jars_dir: str | Path | None = None) -> list[Path]:
-    """The jars of Delta and of the Kafka source: in the folder given, in the source checkout, or in the user's data folder."""
+def _jars_of(folder: Path) -> list[Path]:
+    found = [*folder.glob("*.jar")]
+    if not found:
+        raise LakeError(
+            f"the jars with which Spark reaches this lake are not in {folder}; run 'make setup' in the source checkout, or name a folder "
+            "that holds them beside those of Delta Lake with --spark-jars"
+        )
+    return found
+
+
+def find_jars(jars_dir: str | Path | None = None, also: str | None = None) -> list[Path]:
+    """The jars of Delta and of the Kafka source: in the folder given, in the source checkout, or in the user's data folder.
+
+    `also` names a further set, in a folder beside those; in the folder given all lie together.
+    """
     data_home = os.environ.get("XDG_DATA_HOME") or str(Path("~/.local/share").expanduser())
     candidates = (
         [Path(jars_dir)] if jars_dir else [_TOOLS / "jars" / "spark", Path(data_home) / "tardis-machine" / "jars" / "spark"]
     )
     for folder in candidates:
         if any(folder.glob(_DELTA_JAR)):
-            return sorted(folder.glob("*.jar"))
+            others = () if jars_dir or also is None else _jars_of(folder.parent / also)
+            return sorted([*folder.glob("*.jar"), *others])
     looked_in = " and ".join(str(folder) for folder in candidates)
     raise LakeError(
         f"the jars of Delta Lake are not in {looked_in}; run 'make setup' in the source checkout, name their folder with "

@@ -44,9 +44,9 @@ def run(settings: Settings) -> int:
             raise LakeError(
                 f"there is no folder {Path(file).parent} to write {Path(file).name} to; name another file with {flag}"
             )
-    lake = Lake.at(settings.lake)
+    lake = Lake.at(settings.lake, settings.lake_option)
     lake.check_exists()
-    spark = open_session(settings)
+    spark = open_session(settings, lake)
     answer = query(spark, lake, settings.query)
     if settings.chart is not None:
         with _one_sentence("--chart", settings.chart):
@@ -111,7 +111,7 @@ def register_tables(spark: SparkSession, lake: Lake) -> None:
     if registered != lake:
         known = set()
     new = [table for table in all_tables() if table.name not in known]
-    present = {table.name for table in new if check_table(spark, lake, table)}
+    present = {table.name for table in new if check_table(lake, table)}
     if not known | present:
         raise LakeError(
             f"there are no tables in {lake.root}; choose another lake with --lake, or fill this one with 'lake ingest'"

@@ -72,6 +72,9 @@ class Counts:
 class BatchWriter(ABC):
     """Appends the batches of one stream to tables, each batch once; a stream subclasses it with what a batch becomes."""
 
+    shared: tuple[Table, ...] = (QUARANTINE,)
+    """A batch may add to these several times, for different tables."""
+
     def __init__(self, lake: Lake, stream: str, *, identity: str | None, may_repeat: bool) -> None:
         """`identity`: None where the stream has none yet."""
         self.lake = lake
@@ -81,6 +84,8 @@ class BatchWriter(ABC):
         """How many it has written."""
         self.failure: Exception | None = None
         self.appender = Appender(lake)
+        self.owner: str | None = None
+        """What this run has written into the checkpoint, where another job might take it over unseen."""
         self._has_identity = identity is not None
         self._app_id = f"{stream}/{identity or uuid.uuid4().hex}"
         self._may_repeat = may_repeat
@@ -89,8 +94,9 @@ class BatchWriter(ABC):
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """What Spark calls for each batch."""
         try:
+            self._check_owner()
             self._sync_plan(batch_id)
-            self._keep_identity(batch.sparkSession)
+            self._keep_identity()
             self.write(batch, batch_id)
         except Exception as error:
             self.failure = error
@@ -101,40 +107,39 @@ class BatchWriter(ABC):
 
     def _sync_plan(self, batch_id: int) -> None:
         """What Spark wrote down of a batch is on disk before tables note its number: after a power cut the number is that batch's still."""
-        direct = self.lake.storage.direct
-        if direct is not None:
-            progress = progress_of(self.lake, self.stream)
-            planned = [f"{progress}/offsets/{batch_id}", *direct.list_files(f"{progress}/sources", f"*/{batch_id}*")]
-            direct.sync([f"{progress}/metadata", *planned])
+        storage, progress = self.lake.storage, progress_of(self.lake, self.stream)
+        if storage.renames:
+            planned = [f"{progress}/offsets/{batch_id}", *storage.list_files(f"{progress}/sources", f"*/{batch_id}*")]
+            storage.sync([f"{progress}/metadata", *planned])
 
-    def _keep_identity(self, spark: SparkSession) -> None:
+    def _check_owner(self) -> None:
+        """Of two jobs that work on one stream, the one that began first ends. In a folder Spark itself finds that out."""
+        if self.owner is not None and self.lake.storage.read_text(_owner_path(self.lake, self.stream)) != self.owner:
+            raise _other_job(self.stream)
+
+    def _keep_identity(self) -> None:
         if not self._has_identity:
-            self.lake.storage.write_text(spark, _identity_path(self.lake, self.stream), self._app_id.rpartition("/")[2])
+            self.lake.storage.write_text(_identity_path(self.lake, self.stream), self._app_id.rpartition("/")[2])
             self._has_identity = True
 
     @abstractmethod
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Appends a batch to all tables that it belongs to."""
 
-    def prepare(self, spark: SparkSession, table: Table) -> bool:
+    def prepare(self, table: Table) -> bool:
         """Makes sure that a table is there: it is made when its first rows come; whether it was made just now."""
         if table.name in self._prepared:
             return False
         self._prepared.add(table.name)
-        return prepare_table(spark, self.lake, table)
+        return prepare_table(self.lake, table)
 
-    def append_batch(self, batch: DataFrame, to_rows: ToRows, tables: Sequence[Table], batch_id: int) -> int | None:
-        """Appends what workers make of a batch, each row to its table or to the quarantine.
-
-        Returns how many rows that were; None where nobody counted, as the batch may be in its tables already.
-        """
+    def append_batch(self, batch: DataFrame, to_rows: ToRows, tables: Sequence[Table], batch_id: int) -> int:
+        """Appends what workers make of a batch, each row to its table or to the quarantine; how many rows that were."""
         filled = (*tables, QUARANTINE)
         for table in filled:
-            self.prepare(batch.sparkSession, table)
-        steps = {table.name: self.step(_step_name(table, tables), batch_id) for table in filled}
-        appended = self.appender.append(batch, to_rows, filled, steps, may_repeat=self._may_repeat)
-        if appended is None:
-            return None
+            self.prepare(table)
+        steps = {table.name: self.step(self._step_name(table, tables), batch_id) for table in filled}
+        appended = self.appender.append(batch, to_rows, filled, steps)
         if not self._may_repeat and any(part.rows and not part.is_new for part in appended.values()):
             raise _removed_progress(self.lake, self.stream)
         for name, part in appended.items():
@@ -143,14 +148,15 @@ class BatchWriter(ABC):
                 self.counts.newest_us = max(part.newest_us or 0, self.counts.newest_us or 0) or None
         return sum(part.rows for part in appended.values())
 
+    def _step_name(self, table: Table, tables: Sequence[Table]) -> str:
+        if table not in self.shared:
+            return table.name
+        others = "+".join(other.name for other in tables if other not in self.shared)
+        return f"{others}/{'refused' if table is QUARANTINE else table.name}"
+
     def step(self, name: str, batch_id: int) -> Step:
         """What an append of a batch is for; a batch takes each step once."""
         return Step(f"{self._app_id}/{name}", batch_id)
-
-
-def _step_name(table: Table, tables: Sequence[Table]) -> str:
-    # A batch may add to the quarantine several times, for different tables.
-    return f"{'+'.join(other.name for other in tables)}/refused" if table is QUARANTINE else table.name
 
 
 def split_refused(table: Table, columns: Mapping[str, pa.Array]) -> Iterator[tuple[Table, pa.RecordBatch]]:
@@ -193,10 +199,13 @@ def start_stream(
 ) -> tuple[StreamingQuery, BatchWriter]:
     """Starts a stream where it stopped last; without a trigger it ends when it has read what is there now."""
     progress = progress_of(lake, stream)
-    identity = lake.storage.read_text(rows.sparkSession, _identity_path(lake, stream)).strip() or None
-    if identity is not None and not _has_progress(rows.sparkSession, lake.storage, progress):
+    identity = lake.storage.read_text(_identity_path(lake, stream)).strip() or None
+    if identity is not None and not lake.storage.list_files(f"{progress}/offsets", "*"):
         raise _removed_progress(lake, stream)
     writer = make_writer(lake, stream, identity=identity, may_repeat=_may_have_pending_batch(lake.storage, progress))
+    if not lake.storage.renames:
+        writer.owner = uuid.uuid4().hex
+        lake.storage.write_text(_owner_path(lake, stream), writer.owner)
     query = rows.writeStream.queryName(stream).option("checkpointLocation", progress).foreachBatch(writer)
     query = query.trigger(availableNow=True) if trigger_s is None else query.trigger(processingTime=f"{trigger_s} seconds")
     return query.start(), writer
@@ -211,11 +220,12 @@ def _identity_path(lake: Lake, stream: str) -> str:
     return f"{lake.checkpoint(stream)}/identity"
 
 
-def _has_progress(spark: SparkSession, storage: Storage, progress: str) -> bool:
-    direct = storage.direct
-    if direct is None:
-        return bool(storage.read_text(spark, f"{progress}/metadata"))
-    return bool(direct.list_files(f"{progress}/offsets", "*"))
+def _owner_path(lake: Lake, stream: str) -> str:
+    return f"{lake.checkpoint(stream)}/owner"
+
+
+def _other_job(stream: str) -> LakeError:
+    return LakeError(f"another job works on the stream {stream!r} of this lake; stop one of the two")
 
 
 def _removed_progress(lake: Lake, stream: str) -> LakeError:
@@ -226,23 +236,20 @@ def _removed_progress(lake: Lake, stream: str) -> LakeError:
     )
 
 
-def planned_offsets(spark: SparkSession, lake: Lake, stream: str, batch_id: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def planned_offsets(lake: Lake, stream: str, batch_id: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Where a batch of a stream with one source begins and ends, as the checkpoint has it before the batch runs."""
     progress = progress_of(lake, stream)
     # Sources that have to remember where their first batch began do so in a file of their own.
     before = f"offsets/{batch_id - 1}" if batch_id else "sources/0/0"
-    texts = [lake.storage.read_text(spark, f"{progress}/{place}") for place in (before, f"offsets/{batch_id}")]
+    texts = [lake.storage.read_text(f"{progress}/{place}") for place in (before, f"offsets/{batch_id}")]
     start, end = (json.loads(text.splitlines()[-1]) if text else {} for text in texts)
     return start, end
 
 
 def _may_have_pending_batch(storage: Storage, progress: str) -> bool:
-    """Whether the last batch may have been planned and not ended; True where only Spark could tell."""
-    direct = storage.direct
-    if direct is None:
-        return True
+    """Whether the last batch may have been planned and not ended."""
     planned, done = (
-        max((int(name) for name in _names(direct.list_files(f"{progress}/{log}", "*")) if name.isdigit()), default=-1)
+        max((int(name) for name in _names(storage.list_files(f"{progress}/{log}", "*")) if name.isdigit()), default=-1)
         for log in ("offsets", "commits")
     )
     return planned > done
@@ -257,5 +264,5 @@ def stream_error(stream: str, error: BaseException) -> LakeError:
     if isinstance(error, LakeError):
         return error
     if "CONCURRENT_STREAM_LOG_UPDATE" in str(error):
-        return LakeError(f"another job works on the stream {stream!r} of this lake; stop one of the two")
+        return _other_job(stream)
     return LakeError(own_words(error) or f"the stream {stream!r} stopped: {sentence(error)}")

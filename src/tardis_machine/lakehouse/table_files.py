@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
 from ..errors import LakeError
-from .storage import DirectStorage
+from .storage import Storage
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -69,15 +69,13 @@ class WrittenFile(msgspec.Struct, frozen=True):
     """The latest broker time among the rows."""
 
 
-def write_files_on_workers(
-    rows: DataFrame, to_rows: ToRows, storage: DirectStorage, folders: Mapping[str, str]
-) -> list[WrittenFile]:
+def write_files_on_workers(rows: DataFrame, to_rows: ToRows, storage: Storage, folders: Mapping[str, str]) -> list[WrittenFile]:
     """Has workers write what they make of rows to files; `folders` has the place of each table, by its name."""
     return read_reports(rows.mapInArrow(partial(write_task, to_rows, storage, folders), _REPORT_DDL).collect())
 
 
 def write_files(
-    to_rows: ToRows, storage: DirectStorage, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]
+    to_rows: ToRows, storage: Storage, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]
 ) -> list[WrittenFile]:
     """Writes rows to files, in this process; leaves nothing where that fails."""
     files = _TaskFiles(storage, folders)
@@ -91,7 +89,7 @@ def write_files(
 
 
 def write_task(
-    to_rows: ToRows, storage: DirectStorage, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]
+    to_rows: ToRows, storage: Storage, folders: Mapping[str, str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """What one task does: writes the rows to files, and yields a report of those files."""
     # A worker takes and gives back the same tens of megabytes over and over: this allocator keeps them at hand. Not every build has it.
@@ -117,7 +115,7 @@ def read_reports(reports: Iterable[Any]) -> list[WrittenFile]:
 class _OpenFile:
     """A file that is being written."""
 
-    storage: DirectStorage
+    storage: Storage
     table: Table
     folder: str
     partition: dict[str, str | None]
@@ -151,9 +149,7 @@ class _OpenFile:
     def _open(self, schema: pa.Schema) -> None:
         inside = "/".join(f"{name}={_folder_name(value)}" for name, value in self.partition.items())
         self.path = f"{inside}/part-{uuid.uuid4().hex}.parquet".lstrip("/")
-        filesystem, place = self.storage.filesystem, f"{self.folder}/{self.path}"
-        filesystem.create_dir(place.rpartition("/")[0], recursive=True)
-        self.out = filesystem.open_output_stream(place)
+        self.out = self.storage.create_file(f"{self.folder}/{self.path}")
         counting = [column.name for column in schema if column.type in _COUNTING]
         leaves = [leaf for column in schema for leaf in _leaves(column)]
         known = [leaf for leaf in leaves if not _NEVER_REPEATED.match(leaf)]
@@ -199,13 +195,13 @@ class _OpenFile:
                 if part is not None:
                     part.close()
         if self.path:
-            _remove(self.storage, f"{self.folder}/{self.path}")
+            self.storage.remove_file(f"{self.folder}/{self.path}")
 
 
 class _TaskFiles:
     """The files of one task: one at a time for each partition of each table."""
 
-    def __init__(self, storage: DirectStorage, folders: Mapping[str, str]) -> None:
+    def __init__(self, storage: Storage, folders: Mapping[str, str]) -> None:
         self._storage = storage
         self._folders = folders
         self._open: dict[tuple[str, ...], _OpenFile] = {}
@@ -252,7 +248,7 @@ class _TaskFiles:
         for file in self._open.values():
             file.abandon()
         for written in self._closed:
-            _remove(self._storage, f"{self._folders[written.table]}/{written.path}")
+            self._storage.remove_file(f"{self._folders[written.table]}/{written.path}")
 
 
 @contextmanager
@@ -265,11 +261,6 @@ def _writing(folder: str) -> Iterator[None]:
         raise LakeError(
             f"files can't be written to {folder}: {why}; make room there, or choose another lake with --lake"
         ) from error
-
-
-def _remove(storage: DirectStorage, path: str) -> None:
-    with suppress(FileNotFoundError):
-        storage.filesystem.delete_file(path)
 
 
 def _by_partition(table: Table, rows: pa.RecordBatch) -> Iterator[tuple[dict[str, str | None], pa.RecordBatch]]:

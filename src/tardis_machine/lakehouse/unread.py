@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from .storage import DirectStorage, Storage
+from .storage import Storage
 
 __all__ = ["count_files", "count_records", "count_rows"]
 
@@ -33,14 +33,11 @@ def count_records(
 
 def count_files(files: Iterable[str], checkpoints: Storage, progress: str) -> Mapping[str, int]:
     """Those that no batch was planned with; `progress` is where in `checkpoints` Spark writes that down."""
-    direct = checkpoints.direct
-    if direct is None:
-        return {}
-    planned = {*_planned_files(direct, f"{progress}/sources/0")}
+    planned = {*_planned_files(checkpoints, f"{progress}/sources/0")}
     return {"files": sum(_name(file) not in planned for file in files)}
 
 
-def _planned_files(storage: DirectStorage, log: str) -> Iterator[str]:
+def _planned_files(storage: Storage, log: str) -> Iterator[str]:
     """Their names. Spark writes a file for each batch, and now and then one that holds all before it."""
     entries = [re.fullmatch(r"(\d+)(\.compact)?", _name(path)) for path in storage.list_files(log, "[0-9]*")]
     batches = {int(entry[1]): entry for entry in entries if entry is not None}
@@ -48,7 +45,7 @@ def _planned_files(storage: DirectStorage, log: str) -> Iterator[str]:
     for batch, entry in batches.items():
         if batch >= joined:
             # The first line is the version of the format.
-            lines = storage.read_file(f"{log}/{entry[0]}").splitlines()[1:]
+            lines = storage.read_text(f"{log}/{entry[0]}").splitlines()[1:]
             yield from (_name(unquote(json.loads(line)["path"])) for line in lines)
 
 
@@ -58,12 +55,11 @@ def _name(path: str) -> str:
 
 def count_rows(layer: str, lake: Storage, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
     """Those that Delta tables of a lake have behind where a batch ended."""
-    direct = lake.direct
-    counts = [None if direct is None else _rows_behind(direct, source) for source in sources]
+    counts = [_rows_behind(lake, source) for source in sources]
     return {} if None in counts else {f"rows for {layer}": sum(count or 0 for count in counts)}
 
 
-def _rows_behind(storage: DirectStorage, source: Mapping[str, Any]) -> int | None:
+def _rows_behind(storage: Storage, source: Mapping[str, Any]) -> int | None:
     described = re.fullmatch(r"DeltaSource\[(.*)\]", source["description"])
     offset = source["endOffset"]
     if described is None or not offset:
@@ -80,13 +76,13 @@ def _rows_behind(storage: DirectStorage, source: Mapping[str, Any]) -> int | Non
         # Old parts of a log are removed.
         return None
     for number in commits:
-        rows += sum(_rows_of_commit(storage.read_file(f"{log}/{number:020}.json"))[index + 1 :])
+        rows += sum(_rows_of_commit(storage.read_text(f"{log}/{number:020}.json"))[index + 1 :])
         index = -1
     return rows
 
 
 @lru_cache(maxsize=32)
-def _rows_of_snapshot(storage: DirectStorage, table: str, version: int) -> list[int]:
+def _rows_of_snapshot(storage: Storage, table: str, version: int) -> list[int]:
     """By file, in the order in which a stream reads a table that was there before it."""
     files = pa.table(storage.open_log(table, version).get_add_actions(flatten=True))
     ordered = files.sort_by([("modification_time", "ascending"), ("path", "ascending")])

@@ -31,6 +31,7 @@ from .lake import Lake, check_table
 from .silver import SILVER_TABLES, SilverTable
 from .silver.control_events import CONTROL_EVENTS
 from .silver.venue_identity import VENUE_COLUMNS
+from .silver.whole_books import BOOK_PARTS, SPLIT
 from .silver.writer import decode_payloads
 from .streams import with_decoded
 from .tables import EVENTS, QUARANTINE
@@ -48,6 +49,7 @@ SERIES = ("bus", "session", "exchange", "symbol", "payload_case")
 MAX_RANGES = 100_000
 """Of a lake that lacks more than this, the first ones are listed."""
 
+_OF_SERIES = ("session", "exchange", "symbol", "sequence", "event_id", "date")
 _SESSION_END = "session_end"
 _PUBLISHED = "CASE WHEN entries IS NOT NULL THEN aggregate(entries, 0L, (sum, entry) -> sum + entry.count) END"
 """How many events a ledger has."""
@@ -106,16 +108,16 @@ def run(settings: Settings) -> int:
     """`lake verify`: 0 when nothing is missing."""
     from .jobs import open_session
 
-    lake = Lake.at(settings.lake)
+    lake = Lake.at(settings.lake, settings.lake_option)
     lake.check_exists()
-    outcome = verify(open_session(settings), lake)
+    outcome = verify(open_session(settings, lake), lake)
     write_outcome(outcome, settings.format, sys.stdout)
     return 0 if outcome.is_whole else 1
 
 
 def verify(spark: SparkSession, lake: Lake) -> Verification:
     """Compares ledgers with bronze, and bronze with silver."""
-    if not check_table(spark, lake, EVENTS):
+    if not check_table(lake, EVENTS):
         raise LakeError(
             f"there is no {EVENTS.name} in {lake.root}; choose another lake with --lake, or fill this one with 'lake ingest'"
         )
@@ -127,7 +129,7 @@ def verify(spark: SparkSession, lake: Lake) -> Verification:
     if not sessions:
         raise LakeError(f"no event in {lake.root} belongs to a session, so there is nothing to compare it with")
     missing = _missing_in_bronze(ends, events, found)
-    present = [silver for silver in SILVER_TABLES if check_table(spark, lake, silver.table)]
+    present = [silver for silver in SILVER_TABLES if check_table(lake, silver.table)]
     if present:
         cases = {row["payload_case"] for row in found.select("payload_case").distinct().collect()}
         for silver in SILVER_TABLES:
@@ -299,6 +301,9 @@ def _missing_in_silver(
         table = lake.read(spark, silver.table)
         if silver is CONTROL_EVENTS:
             table = table.where(F.col("kind") != _SESSION_END)
+        if silver.name in SPLIT and check_table(lake, BOOK_PARTS):
+            parts = lake.read(spark, BOOK_PARTS).where(F.col("book_table") == silver.name)
+            table = table.select(*_OF_SERIES).unionByName(parts.select(*_OF_SERIES))
         named = table.selectExpr(
             "session", "coalesce(exchange, '') AS exchange", "coalesce(symbol, '') AS symbol", "sequence", "event_id", "date"
         )
@@ -361,7 +366,7 @@ def _without_known_executions(events: DataFrame, table: DataFrame, silver: Silve
 def _read_refused(spark: SparkSession, lake: Lake, silver: SilverTable) -> DataFrame:
     """Where the records that did not fit the table lie, and why they did not."""
     columns = ("bus", "destination", "position", "reason")
-    if not check_table(spark, lake, QUARANTINE):
+    if not check_table(lake, QUARANTINE):
         return spark.createDataFrame([], ", ".join(f"{name} STRING" for name in columns))
     quarantine = lake.read(spark, QUARANTINE)
     return quarantine.where(quarantine["stage"] == silver.table.name).select(*columns)

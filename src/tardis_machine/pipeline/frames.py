@@ -6,25 +6,30 @@ Invariant: what is made here is written to the socket as it is; nobody looks int
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from struct import pack
 from typing import Literal
 
 from ..messages import Message, to_json_lines
 from ..recorded_line import MESSAGE_START
+from .csv_rows import to_csv_rows
 
 __all__ = [
     "LINES_TO_BYTES",
     "MESSAGES_TO_BYTES",
+    "READS_ROWS",
     "Form",
     "to_json_frames",
     "to_json_lines",
     "to_raw_frames",
     "to_raw_lines",
+    "to_sized_lines",
+    "to_sized_messages",
     "to_text_frames",
 ]
 
-Form = Literal["lines", "frames", "none"]
-"""What a client is sent: lines over HTTP, frames over WebSocket; none where there is no client, and only events are wanted."""
+Form = Literal["lines", "frames", "csv", "none"]
+"""What a client is sent: lines over HTTP, frames over WebSocket, rows of a dataset; none where only events are wanted."""
 
 _TEXT = 0x81  # a whole text message in one frame
 
@@ -74,9 +79,43 @@ def to_json_frames(messages: Iterable[Message]) -> bytes:
     return to_text_frames(to_json_lines(messages).split(b"\n")[:-1])
 
 
+def to_sized_messages(messages: Sequence[Message], form: Form) -> tuple[bytes, list[int]]:
+    """Normalized messages as finished bytes, and how many of these each of them has."""
+    if form == "none":
+        return b"", [0] * len(messages)
+    data = to_json_lines(messages)
+    payloads = data.split(b"\n")[:-1]
+    if form == "lines":
+        return data, [len(payload) + 1 for payload in payloads]
+    return to_text_frames(payloads), [_framed_size(payload) for payload in payloads]
+
+
+def to_sized_lines(lines: Sequence[bytes], form: Form) -> tuple[bytes, list[int]]:
+    """Recorded lines likewise."""
+    if form == "none":
+        return b"", [0] * len(lines)
+    if form == "lines":
+        data = to_raw_lines(lines)
+        return data, [len(line) + 1 for line in data.split(b"\n")[:-1]]
+    return to_raw_frames(lines), [_framed_size(line[MESSAGE_START:]) if line else 0 for line in lines]
+
+
+def _framed_size(payload: bytes) -> int:
+    size = len(payload)
+    return size + len(_HEADERS[size])
+
+
+READS_ROWS = False
+"""Whether messages may hold levels as `LevelRows`."""
+
+# Where it was compiled, messages are written there; unusual ones are left to the encoder.
+with suppress(ImportError):
+    from .frames_compiled import *  # noqa: F403
+
 MESSAGES_TO_BYTES: Mapping[Form, Callable[[Sequence[Message]], bytes]] = {
     "lines": to_json_lines,
     "frames": to_json_frames,
+    "csv": to_csv_rows,
     "none": lambda messages: b"",
 }
 LINES_TO_BYTES: Mapping[Form, Callable[[Sequence[bytes]], bytes]] = {

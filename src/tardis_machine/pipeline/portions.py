@@ -6,8 +6,7 @@ Invariant: what comes of a portion has about as many bytes as a chunk, or comes 
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from ..messages import Message
+from typing import TypeVar
 
 __all__ = ["MAX_LEVELS", "PLAIN_WEIGHT", "in_portions"]
 
@@ -17,8 +16,11 @@ PLAIN_WEIGHT = 5
 """What a message has that is not computed, by the size of its JSON."""
 
 
-def in_portions(messages: list[Message], weight: int) -> Iterator[list[Message]]:
-    """The messages in their order, where each causes at most `weight` levels."""
+Item = TypeVar("Item")
+
+
+def in_portions(messages: list[Item], weight: int) -> Iterator[list[Item]]:
+    """The messages, or what stands for each of them, in their order, where each causes at most `weight` levels."""
     size = max(1, MAX_LEVELS // max(1, weight))
     if len(messages) <= size:
         if messages:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from operator import attrgetter
 
 import msgspec
 
@@ -16,8 +15,8 @@ from ..computed.data_types import parse_data_types
 from ..exchanges import exchange_named, switch_dates_us
 from ..filters import Filter
 from ..history.reader import lines_between
-from ..messages import Disconnect, Message
-from .normalizer import Normalizer, symbol_filter
+from ..messages import Message
+from .normalizer import Normalizer, messages_of, symbol_filter
 from .request import NormalizedRequest, RawRequest
 
 __all__ = ["NormalizedReplay", "Period", "RawReplay"]
@@ -59,10 +58,11 @@ class RawReplay:
 
 
 class NormalizedReplay:
-    """Normalized and computed messages of one request."""
+    """Normalized and computed messages of one request; `only_written`: nobody looks into them (see Normalizer)."""
 
-    def __init__(self, request: NormalizedRequest, keep_disconnects: bool = False) -> None:
+    def __init__(self, request: NormalizedRequest, keep_disconnects: bool = False, only_written: bool = False) -> None:
         self._request = request
+        self._only_written = only_written
         # To be shown, or only to be published.
         self._with_disconnects = keep_disconnects or request.with_disconnect_messages
         wanted = parse_data_types(request.data_types)
@@ -95,10 +95,7 @@ class NormalizedReplay:
     def normalize(self, period: Period, lines: list[bytes]) -> list[Message]:
         """The messages of a batch of lines, without computed ones. They are to be given to `compute` in their order."""
         messages = self._normalizer_for(period).feed_lines(lines_between(lines, period.from_us, period.to_us))
-        symbols = self._symbols
-        if symbols is None or _are_all_of(messages, symbols):
-            return messages
-        return [m for m in messages if isinstance(m, Disconnect) or m.symbol in symbols]  # type: ignore[union-attr]
+        return messages if self._symbols is None else messages_of(messages, self._symbols)
 
     def compute(self, messages: list[Message]) -> list[Message]:
         """Normalized messages with the computed ones among them, and without those that only served to compute others."""
@@ -112,15 +109,11 @@ class NormalizedReplay:
         return self._normalizer
 
     def _make_normalizer(self, at_us: int) -> Normalizer:
-        return Normalizer(self._request.exchange, self._data_types, at_us, with_disconnects=self._with_disconnects)
-
-
-_symbol_of = attrgetter("symbol")
-
-
-def _are_all_of(messages: list[Message], symbols: frozenset[str]) -> bool:
-    """Nearly always: upstream has left the others out. This takes a tenth of the time of looking at each."""
-    try:
-        return symbols.issuperset(map(_symbol_of, messages))
-    except AttributeError:  # a disconnect
-        return False
+        return Normalizer(
+            self._request.exchange,
+            self._data_types,
+            at_us,
+            with_disconnects=self._with_disconnects,
+            # What is computed looks into levels.
+            only_written=self._only_written and not self.computing_weight,
+        )

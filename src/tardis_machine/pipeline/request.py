@@ -22,6 +22,8 @@ from ..exchanges import DATA_TYPES, Exchange, exchange_named
 from ..filters import Filter, merge_filters
 from ..telemetry import get_logger
 from .limits import RequestLimits
+from .playback import FIELDS as PLAYBACK_FIELDS
+from .playback import Playback, agreed_playback, parse_playback
 
 __all__ = [
     "NormalizedRequest",
@@ -37,6 +39,8 @@ __all__ = [
 log = get_logger("requests")
 
 DEFAULT_TIMEOUT_MS = 10_000
+MOST_CHARACTERS = 1000
+"""In the name of a symbol or a data type: several times what any venue has, and no burden however often it is copied."""
 
 
 class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +54,7 @@ class RawRequest(msgspec.Struct, frozen=True, kw_only=True):
     api_key: str | None = None
     auto_cleanup: bool = False
     wait_when_data_not_yet_available: bool | float = False
+    playback: Playback = Playback()
 
 
 class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +69,9 @@ class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
     api_key: str | None = None
     auto_cleanup: bool = False
     wait_when_data_not_yet_available: bool | float = False
+    publish: bool = True
+    """Whether it goes to the buses that are on; one of several requests that are merged speaks for all."""
+    playback: Playback = Playback()
 
 
 class StreamRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,12 +84,14 @@ class StreamRequest(msgspec.Struct, frozen=True, kw_only=True):
     with_error_messages: bool = False
     timeout_interval_ms: float = DEFAULT_TIMEOUT_MS
     """How long a connection may be without data; 0: for ever."""
+    publish: bool = True
+    """Whether it goes to the buses that are on."""
 
 
-_COMMON = {"exchange", "from", "to", "apiKey", "autoCleanup", "waitWhenDataNotYetAvailable"}
+_COMMON = {"exchange", "from", "to", "apiKey", "autoCleanup", "waitWhenDataNotYetAvailable", *PLAYBACK_FIELDS}
 _RAW = _COMMON | {"filters", "withDisconnects"}
-_NORMALIZED = _COMMON | {"symbols", "dataTypes", "withDisconnectMessages"}
-_STREAM = {"exchange", "symbols", "dataTypes", "withDisconnectMessages", "withErrorMessages", "timeoutIntervalMS"}
+_NORMALIZED = _COMMON | {"symbols", "dataTypes", "withDisconnectMessages", "publish"}
+_STREAM = {"exchange", "symbols", "dataTypes", "withDisconnectMessages", "withErrorMessages", "timeoutIntervalMS", "publish"}
 
 
 def parse_raw_request(options: Any, limits: RequestLimits | None = None) -> RawRequest:
@@ -103,13 +113,16 @@ def parse_normalized_request(options: Any, limits: RequestLimits | None = None, 
         data_types=fields.data_types(exchange),
         symbols=fields.symbols(),
         with_disconnect_messages=fields.flag("withDisconnectMessages"),
+        publish=fields.flag("publish", default=True),
         **fields.common(exchange),
     )
 
 
 def parse_normalized_requests(options: Any, limits: RequestLimits | None = None) -> list[NormalizedRequest]:
     """One request, or an array of them to be merged."""
-    return _one_or_many(options, limits, parse_normalized_request)
+    requests = _one_or_many(options, limits, parse_normalized_request)
+    agreed_playback([request.playback for request in requests])
+    return requests
 
 
 def parse_stream_request(options: Any, limits: RequestLimits | None = None, prefix: str = "") -> StreamRequest:
@@ -123,6 +136,7 @@ def parse_stream_request(options: Any, limits: RequestLimits | None = None, pref
         with_disconnect_messages=fields.flag("withDisconnectMessages"),
         with_error_messages=fields.flag("withErrorMessages"),
         timeout_interval_ms=fields.timeout_ms(),
+        publish=fields.flag("publish", default=True),
     )
 
 
@@ -198,6 +212,7 @@ class _Fields:
             "api_key": self._text("apiKey"),
             "auto_cleanup": self.flag("autoCleanup"),
             "wait_when_data_not_yet_available": self._wait(),
+            "playback": parse_playback(self._options, self._prefix),
         }
 
     def _date_us(self, name: str) -> int:
@@ -215,10 +230,10 @@ class _Fields:
             raise self._wrong(name, f"expected text, got a {type(value).__name__}")
         return value
 
-    def flag(self, name: str) -> bool:
+    def flag(self, name: str, *, default: bool = False) -> bool:
         value = self._options.get(name)
         if value is None:
-            return False
+            return default
         if not isinstance(value, bool):
             raise self._wrong(name, f"expected true or false, got {brief(value)}")
         return value
@@ -238,7 +253,13 @@ class _Fields:
             return None
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
             raise self._wrong(name, f"expected an array of texts, got {brief(value)}")
-        return list(value)
+        return self._of_length(name, value)
+
+    def _of_length(self, name: str, texts: list[str]) -> list[str]:
+        longest = max(map(len, texts), default=0)
+        if longest > MOST_CHARACTERS:
+            raise self._wrong(name, f"expected texts of at most {MOST_CHARACTERS} characters, got one of {longest}")
+        return list(texts)
 
     def symbols(self) -> list[str] | None:
         symbols = self.texts("symbols")
@@ -247,7 +268,7 @@ class _Fields:
 
     def live_symbols(self, exchange: Exchange) -> list[str] | None:
         if exchange.live is None:
-            raise self._wrong("exchange", f"{exchange.name} has no live data")
+            raise self._wrong("exchange", exchange.has_history_only)
         symbols = self.symbols()
         if not symbols and exchange.live.feed.needs_symbols:
             raise self._wrong("symbols", f"live data of {exchange.name} needs at least one symbol")
@@ -306,4 +327,4 @@ class _Fields:
             return Filter(channel, UNSET)
         if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
             raise self._wrong(f"{name}.symbols", f"expected an array of texts, got {brief(symbols)}")
-        return Filter(channel, symbols)
+        return Filter(channel, self._of_length(f"{name}.symbols", symbols))

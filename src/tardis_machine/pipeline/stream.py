@@ -1,18 +1,20 @@
 """Live data as batches of messages: the same normalizing and computing as for history, over what connections hear.
 
 Invariant: what comes of a connection depends only on the lines that were recorded of it; a replay of them gives the same messages. Each
-connection has mappers of its own: one that is lost forgets nothing that another knows.
+connection has mappers of its own: one that is lost forgets nothing that another knows. Only connections that bring parts of the same
+messages, as prices and funding of one ticker at two addresses, have their mappers in common, and one number: to all but the exchange they
+are one connection, whose parts are lost one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..computed.data_types import parse_data_types
 from ..errors import NormalizeError
-from ..exchanges import Credentials, exchange_named
+from ..exchanges import Credentials, exchange_named, make_mappers
 from ..filters import Filter
 from ..messages import UNSET, Disconnect, ErrorMessage, Message
 from ..realtime.accounts import check_credentials, conceal, find_credentials
@@ -22,7 +24,7 @@ from ..realtime.connection import Arrivals, Connection, open_session
 from ..realtime.endpoints import check_urls
 from ..realtime.troubles import Trouble
 from ..recorded_line import to_clock
-from .normalizer import Decoded, Normalizer, symbol_filter
+from .normalizer import Decoded, Normalizer, messages_of, symbol_filter
 from .request import StreamRequest, parse_stream_request
 from .view import View
 
@@ -52,8 +54,14 @@ class Outlet(Protocol):
 class PlannedConnection(NamedTuple):
     """What one connection serves."""
 
-    filters: Sequence[Filter]
+    sockets: Sequence[Sequence[Filter]]
+    """The filters of each of its parts; most have one."""
     symbols: Sequence[str] | None
+
+    @property
+    def filters(self) -> list[Filter]:
+        """Those of all parts."""
+        return [item for filters in self.sockets for item in filters]
 
 
 def plan_connections(request: StreamRequest) -> Iterator[PlannedConnection]:
@@ -67,13 +75,28 @@ def plan_connections(request: StreamRequest) -> Iterator[PlannedConnection]:
         channels = len(normalizer.filters(request.symbols))
         size = max(1, feed.max_subscriptions // channels)
         groups = [request.symbols[start : start + size] for start in range(0, len(request.symbols), size)]
+    mappers = make_mappers(exchange, parse_data_types(request.data_types).normalizers, None, realtime=True)
     for symbols in groups:
-        for filters in feed.split(exchange.name, normalizer.filters(symbols)):
-            yield PlannedConnection(filters, symbols)
+        read = [{item.channel for item in mapper.filters(symbols)} for mapper in mappers]
+        for sockets in _joined(feed.split(exchange.name, normalizer.filters(symbols)), read):
+            yield PlannedConnection(sockets, symbols)
+
+
+def _joined(sockets: Sequence[Sequence[Filter]], read: Iterable[set[str]]) -> list[list[Sequence[Filter]]]:
+    """Sockets, those together whose channels one mapper reads."""
+    groups = [[filters] for filters in sockets]
+    for channels in read:
+        first, *others = [
+            group for group in groups if any(item.channel in channels for filters in group for item in filters)
+        ] or [[]]
+        for group in others:
+            first += group
+            groups.remove(group)
+    return groups
 
 
 class LiveSource:
-    """One connection of a stream: what is heard on it becomes messages."""
+    """One connection of a stream: what is heard on it, or on its parts, becomes messages."""
 
     def __init__(
         self, request: StreamRequest, plan: PlannedConnection, outlet: Outlet, number: int, record: Recorder | None
@@ -127,9 +150,8 @@ class LiveSource:
         self._outlet.deliver(self._number, [ErrorMessage(self._request.exchange, _now(), trouble.details, followed, code)])
 
     def _emit(self, messages: list[Message]) -> None:
-        symbols = self._symbols
-        if symbols is not None:
-            messages = [m for m in messages if isinstance(m, Disconnect) or m.symbol in symbols]  # type: ignore[union-attr]
+        if self._symbols is not None:
+            messages = messages_of(messages, self._symbols)
         if messages:
             self._outlet.deliver(self._number, messages)
 
@@ -172,10 +194,10 @@ class LiveStream:
     async def run(self) -> None:
         """Keeps all of them up; ends when it is cancelled."""
         async with open_session(self._urls, self._timings) as session, asyncio.TaskGroup() as tasks:
-            for plan, source in self._sources:
+            for filters, source in ((filters, source) for plan, source in self._sources for filters in plan.sockets):
                 connection = Connection(
                     exchange_named(self._request.exchange),
-                    plan.filters,
+                    filters,
                     source,
                     session,
                     timeout_s=self._request.timeout_interval_ms / 1000,

@@ -1,6 +1,7 @@
 """What goes over the socket between the server and a child, as bytes: commands one way, outputs and log lines the other.
 
-Invariant: a frame is a header (job, kind, size of the payload) and its payload. A chunk crosses as it is, everything else pickled.
+Invariant: a frame is a header (job, kind, size of the payload) and its payload. A chunk crosses as it is, everything else pickled; so is
+one that is cut, which is in no hurry.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def take_commands(received: bytearray) -> list[tuple[int, str, tuple[Any, ...]]]
 
 def to_frame(job: int, output: Output) -> bytes:
     """An output for the server."""
-    if isinstance(output, Chunk):
+    if isinstance(output, Chunk) and not output.moments:
         head = HEADER.pack(job, _KIND_CHUNK, len(output.data) + _CHUNK.size)
         return head + _CHUNK.pack(output.messages, output.request, output.reached_us) + output.data
     return _to_pickled(job, output, _KIND_EVENTS if isinstance(output, Events) else _KIND_PICKLED)

@@ -27,23 +27,24 @@ from .live_stream import Hold, Publish, SharedStream
 from .output_queue import OutputQueue
 from .runner import Executor
 
-__all__ = ["LivePool"]
+__all__ = ["LivePool", "StreamKey"]
 
 
-class _StreamKey(NamedTuple):
+class StreamKey(NamedTuple):
     """What a stream is. Computed data types, and which messages about connections are shown, are of its views."""
 
     exchange: str
     data_types: tuple[str, ...]
     filters: bytes
     timeout_interval_ms: float
-    record_dir: Path | None
+    is_published: bool
 
 
 class LivePool:
     """Streams that are under way, at most `most` of them. `in_process` runs them on this event loop.
 
-    A stream that nobody listens to goes on for `timings.linger_s`. `publish` gets the events of streams that are to be published.
+    A stream that nobody listens to goes on for `timings.linger_s`. `publish` gets the events of streams that are to be published,
+    `record_dir` what all of them hear.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class LivePool:
         timings: Timings,
         in_process: bool = False,
         most: int | None = None,
+        record_dir: Path | None = None,
     ) -> None:
         self._publish = publish
         self._urls = urls
@@ -62,10 +64,16 @@ class LivePool:
         self._timings = timings
         self._in_process = in_process
         self._most = most
+        self._record_dir = None if record_dir is None else str(record_dir)
         # Those that clients can join, in the order in which they came.
-        self._streams: dict[_StreamKey, SharedStream] = {}
+        self._streams: dict[StreamKey, SharedStream] = {}
         # Those and the ones that are on their way out.
         self._running: set[SharedStream] = set()
+
+    @property
+    def feeds(self) -> list[tuple[StreamKey, SharedStream]]:
+        """The streams that clients can join, each with what it is."""
+        return list(self._streams.items())
 
     @property
     def pids(self) -> list[int]:
@@ -78,7 +86,6 @@ class LivePool:
         form: Form,
         make_publish: Callable[[], PublishSpec | None],
         *,
-        record_dir: Path | None = None,
         holds_up: bool = False,
     ) -> AsyncGenerator[Chunk, None]:
         """What one client gets of live requests, until it leaves or the pool is stopped; raises where it can't go on.
@@ -92,7 +99,7 @@ class LivePool:
         queue = OutputQueue(hold if holds_up else None)
         try:
             for request in requests:
-                stream = self._stream_of(request, make_publish, record_dir)
+                stream = self._stream_of(request, make_publish)
                 streams.append(stream)
                 leavings.append(stream.join(ViewSpec(request, form), queue))
             ended = 0
@@ -109,11 +116,9 @@ class LivePool:
             for leave in leavings:
                 leave()
 
-    def _stream_of(
-        self, request: StreamRequest, make_publish: Callable[[], PublishSpec | None], record_dir: Path | None
-    ) -> SharedStream:
+    def _stream_of(self, request: StreamRequest, make_publish: Callable[[], PublishSpec | None]) -> SharedStream:
         """The stream that a request shares with others; a new one where there is none."""
-        key = _key_of(request, record_dir)
+        key = _key_of(request)
         if key in self._streams:
             return self._streams[key]
         if len(self._streams) == self._most:
@@ -122,9 +127,9 @@ class LivePool:
             )
 
         def make_spec() -> LiveSpec:
-            folder = None if record_dir is None else str(record_dir)
             credentials = find_credentials(request.exchange, self._credentials)
-            return LiveSpec(request, make_publish(), self._urls, self._timings, folder, credentials)
+            publish = make_publish() if request.publish else None
+            return LiveSpec(request, publish, self._urls, self._timings, self._record_dir, credentials)
 
         stream = self._streams[key] = SharedStream(
             request.exchange,
@@ -142,13 +147,13 @@ class LivePool:
     def _make_executor(self) -> Executor:
         return InProcess(live.LiveJobs) if self._in_process else ChildProcess(live.__name__)
 
-    def _forget(self, key: _StreamKey, stream: SharedStream) -> None:
+    def _forget(self, key: StreamKey, stream: SharedStream) -> None:
         if self._streams.get(key) is stream:
             del self._streams[key]
 
     def _share_out(self, exchange: str) -> None:
-        """What several streams of an exchange hear is published by one of them."""
-        streams = [stream for key, stream in self._streams.items() if key.exchange == exchange]
+        """What several streams of an exchange hear is published by one of them, of those that are published."""
+        streams = [stream for key, stream in self._streams.items() if key.exchange == exchange and key.is_published]
         for stream, topics in zip(streams, withheld_topics([stream.claimant for stream in streams]), strict=True):
             stream.withhold(topics)
 
@@ -164,7 +169,7 @@ class LivePool:
         await asyncio.gather(*(stream.task for stream in streams), return_exceptions=True)
 
 
-def _key_of(request: StreamRequest, record_dir: Path | None) -> _StreamKey:
+def _key_of(request: StreamRequest) -> StreamKey:
     data_types = parse_data_types(request.data_types).normalizers
     filters = optimize_filters(Normalizer(request.exchange, data_types, realtime=True).filters(request.symbols or None))
-    return _StreamKey(request.exchange, data_types, to_compact_json(filters), request.timeout_interval_ms, record_dir)
+    return StreamKey(request.exchange, data_types, to_compact_json(filters), request.timeout_interval_ms, request.publish)

@@ -22,6 +22,7 @@ from ..realtime.clock import recorded_now
 from ..recorded_line import to_clock
 from ..telemetry import get_logger
 from .claims import Claimant
+from .feed_health import FeedHealth
 from .jobs.contract import (
     Chunk,
     Done,
@@ -59,6 +60,8 @@ class SharedView:
     number: int
     spec: ViewSpec
     topics: frozenset[LiveTopic]
+    health: FeedHealth
+    """Of its stream."""
     clients: dict[int, OutputQueue] = field(default_factory=dict)
     newcomers: dict[int, OutputQueue] = field(default_factory=dict)
     """Clients that wait for their greeting."""
@@ -68,6 +71,7 @@ class SharedView:
     def put(self, output: Output) -> None:
         """Passes chunks on. How the stream ended is told by the stream."""
         if isinstance(output, Chunk):
+            self.health.count(output.messages)
             for queue in self.clients.values():
                 queue.put(output)
         elif isinstance(output, Greeting) and (newcomer := self.newcomers.pop(output.client, None)):
@@ -128,8 +132,8 @@ class SharedStream:
         self._numbers = count(_STREAM + 1)
         # Of the process at hand: where it runs, once it does; and what it was told not to publish.
         self._executor: Executor | None = None
-        self._is_hearing = False
         self._withheld: frozenset[LiveTopic] = frozenset()
+        self.health = FeedHealth()
         # Who has it wait.
         self._holds: set[Hold] = set()
         self._stopping = asyncio.Event()
@@ -142,12 +146,23 @@ class SharedStream:
         return None if self._executor is None else self._executor.pid
 
     @property
+    def symbols(self) -> list[str]:
+        """What its clients asked for; none of them where somebody asked for all."""
+        asked = [view.spec.request.symbols for view in self._views.values()]
+        return sorted({symbol for symbols in asked for symbol in symbols or ()}) if all(asked) else []
+
+    @property
+    def clients(self) -> int:
+        """How many listen."""
+        return sum(len(view.queues) for view in self._views.values())
+
+    @property
     def claimant(self) -> Claimant:
         """What it hears, and for whom."""
         views = self._views.values()
         claimed = frozenset(topic for view in views if view.ending is None for topic in view.topics)
         lingering = frozenset(topic for view in views if view.ending is not None for topic in view.topics)
-        return Claimant(claimed, lingering, self._is_hearing, self._withheld)
+        return Claimant(claimed, lingering, self.health.is_hearing, self._withheld)
 
     def join(self, spec: ViewSpec, queue: OutputQueue) -> Callable[[], None]:
         """Has a queue get all that is seen of the stream from now on: first, what holds of what was told before.
@@ -156,7 +171,7 @@ class SharedStream:
         """
         view, client = self._views.get(spec.key), next(self._numbers)
         if view is None:
-            view = SharedView(next(self._numbers), spec, topics_of(spec.request))
+            view = SharedView(next(self._numbers), spec, topics_of(spec.request), self.health)
             view.clients[client] = queue
             self._views[spec.key] = view
             if self._executor is not None:
@@ -292,7 +307,7 @@ class SharedStream:
                     await self._publish(spec.publish, _events_of(job))
         finally:
             self._executor = None
-            self._is_hearing = False
+            self.health.note_hearing(False)
             self._holds.discard(unpublished)
             self._changed()
             executor.close()
@@ -300,7 +315,7 @@ class SharedStream:
 
     def _take_news(self, news: News) -> None:
         if isinstance(news, Hearing):
-            self._is_hearing = news.is_complete
+            self.health.note_hearing(news.is_complete)
             self._changed()
 
     def _tell_lost(self, reason: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -21,10 +21,11 @@ from .child import ChildProcess
 from .chunk_windows import ChunkWindow, ChunkWindows
 from .in_process import InProcess
 from .jobs import replay
-from .jobs.contract import Chunk, Events, Hearing, News, ReplaySpec
+from .jobs.contract import Chunk, Events, Failed, Hearing, News, ReplaySpec
 from .output_queue import OutputQueue
 from .runner import Executor, RunningJob
 from .slice_sender import SliceSender
+from .steering import Steering
 
 __all__ = ["ReplayPool"]
 
@@ -127,8 +128,13 @@ class ReplayPool:
         finally:
             self._admitted -= 1
 
-    async def run(self, client: HistoryClient, spec: ReplaySpec) -> AsyncGenerator[Chunk | Events, None]:
-        """Runs a replay: fetches what it needs, and yields what it makes. Leaving early cancels it and frees what it held."""
+    async def run(
+        self, client: HistoryClient, spec: ReplaySpec, attach: Callable[[Steering], None] = lambda _: None
+    ) -> AsyncGenerator[Chunk | Events, None]:
+        """Runs a replay: fetches what it needs, and yields what it makes. Leaving early cancels it and frees what it held.
+
+        `attach` is given what others may do to it until then.
+        """
         if not await _happens_within(self._available, _REPLACEMENT_TIMEOUT_S):
             raise WorkerError("no worker process is running")
         worker = min(self._workers, key=lambda candidate: len(candidate.queues))
@@ -145,6 +151,7 @@ class ReplayPool:
                 ChunkWindow(self._windows, spec) as window,
                 RunningJob(worker, next(self._numbers), replace(spec, window=window.chunks), queue) as job,
             ):
+                attach(Steering(job.command, lambda error: queue.put(Failed(error))))
                 requests: Sequence[RawRequest | NormalizedRequest] = spec.requests
                 for place, request in enumerate(requests):
                     senders.append(SliceSender(client, request, place, job.command, queue.put, asker=job))

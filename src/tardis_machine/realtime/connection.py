@@ -364,7 +364,7 @@ class _Attempt:
         if kind is FrameKind.GAP:
             return _Ending(self._feed.books.gap)
         if kind is FrameKind.ERROR:
-            error = self._feed.error(message)
+            error = self._feed.complaint(message)
             self._hand_on()
             self._owner.fail(_CODES.get(error.kind), error.details)
             is_limited = error.kind == "rate_limit"

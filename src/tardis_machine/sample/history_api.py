@@ -26,6 +26,7 @@ from ..filters import Filter, optimize_filters, to_compact_json
 from .bounded_cache import BoundedCache
 from .compression import COMPRESSIONS, Compression, compress, encoding_of
 from .faults import Fault
+from .listing import describe_exchange, list_exchanges, list_instruments
 from .market import MINUTE_US, SampleMarket
 from .recording import Recording, venue_of
 
@@ -36,6 +37,7 @@ _MAX_SLICE_MINUTES = 10
 _SUGGESTED_BYTES = 200_000
 _PIECE_BYTES = 4_096
 _KEEP_BYTES = 128 << 20
+_ACCESS = {"exchange": "all", "accessType": "standard", "dataPlan": "sample", "from": "2019-03-30", "to": "2100-01-01"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class SampleHistoryApi:
         self.requests: list[ReceivedSliceRequest] = []
         self.counts: Counter[tuple[str, int, int, bytes]] = Counter()
         """Requests for each slice, whatever the answer was."""
+        self.metadata_requests: list[str] = []
+        """Paths that were asked for."""
         self._api_key = api_key
         self._port = port
         self._clock_us = clock_us or (lambda: time.time_ns() // 1_000)
@@ -101,6 +105,10 @@ class SampleHistoryApi:
         self._closing = asyncio.Event()
         app = web.Application()
         app.router.add_get("/v1/data-feeds/{exchange}", self._answer)
+        app.router.add_get("/v1/exchanges", self._answer_metadata)
+        app.router.add_get("/v1/exchanges/{exchange}", self._answer_metadata)
+        app.router.add_get("/v1/instruments/{exchange}", self._answer_metadata)
+        app.router.add_get("/v1/api-key-info", self._answer_metadata)
         app.router.add_route("*", "/{path:.*}", _answer_not_found)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -198,6 +206,21 @@ class SampleHistoryApi:
             headers["X-Slice-Size"] = str(request.minutes if fault.slice_size == "right" else fault.slice_size)
         headers["X-Suggested-Slice-Size"] = str(_suggested_minutes(request, raw_bytes))
         return await _send(http_request, body, headers, fault)
+
+    async def _answer_metadata(self, request: web.Request) -> web.StreamResponse:
+        self.metadata_requests.append(request.path)
+        if not request.path.startswith("/v1/exchanges") and self._api_key is not None:
+            authorization = request.headers.get("Authorization")
+            if authorization != f"Bearer {self._api_key}":
+                return _error(401, "The API key is not valid.")
+        exchange = request.match_info.get("exchange")
+        try:
+            if exchange is None:
+                return web.json_response(list_exchanges() if request.path == "/v1/exchanges" else [_ACCESS])
+            describe = describe_exchange if request.path.startswith("/v1/exchanges") else list_instruments
+            return web.json_response(describe(exchange))
+        except OptionsError as error:
+            return _error(404, str(error))
 
     def _take_fault(self, request: ReceivedSliceRequest) -> Fault:
         for place, (fault, times, when) in enumerate(self._faults):

@@ -22,12 +22,18 @@ from ..realtime.backoff import Timings
 from ..settings.resolve import Settings, from_keywords
 from ..telemetry import get_logger, hide
 from .connections import ClientProtocol, Connections
+from .data_feeds import DataFeedRoutes
+from .datasets import DatasetRoutes
 from .descriptors import descriptors_for_clients
-from .http import HttpRoutes, aiohttp_logger, errors_as_answers, measured, requires_token
+from .http import HttpRoutes, aiohttp_logger, errors_as_answers, measured
 from .listening import ListeningPort, bind
+from .metadata import MetadataRoutes, is_public_document
 from .origins import OriginPolicy, is_loopback
+from .page.routes import PageRoutes, is_page_file
+from .replays import ReplaysRoutes
 from .request_options import REQUEST_TIMEOUT_S, OptionsReader
 from .tls import load_tls
+from .token import requires_token
 from .ws import WsRoutes
 
 if TYPE_CHECKING:
@@ -164,13 +170,20 @@ def _application(machine: Machine, settings: Settings, connections: Connections,
     limits = RequestLimits.from_settings(settings)
     middlewares: list[Middleware] = [connections.watch(), measured, errors_as_answers, origins.check()]
     if settings.auth_token is not None:
-        middlewares.append(requires_token(settings.auth_token))
+        open_paths = [is_public_document, *([is_page_file] if settings.ui == "on" else [])]
+        middlewares.append(requires_token(settings.auth_token, lambda path: any(is_open(path) for is_open in open_paths)))
     app = web.Application(middlewares=middlewares, client_max_size=limits.max_request_bytes)
     app[REQUEST_TIMEOUT_S] = settings.request_timeout
     app.on_response_prepare.append(origins.add_headers)
     reader = OptionsReader(limits)
     HttpRoutes(machine, reader).add_to(app)
+    ReplaysRoutes(machine, reader).add_to(app)
+    DataFeedRoutes(machine, reader, most_slices=settings.max_slices).add_to(app)
+    MetadataRoutes(machine).add_to(app)
+    DatasetRoutes(machine).add_to(app)
     WsRoutes(machine, reader).add_to(app)
+    if settings.ui == "on":
+        PageRoutes(machine, may_control=settings.ui_control).add_to(app)
     return app
 
 

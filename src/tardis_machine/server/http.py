@@ -5,7 +5,6 @@ Invariant: a complete-looking answer is complete. An error before the first byte
 
 from __future__ import annotations
 
-import hmac
 import logging
 import resource
 import time
@@ -19,13 +18,12 @@ from uuid import uuid4
 import orjson
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.typedefs import Middleware
 from msgspec import to_builtins
 from multidict import CIMultiDict
 
 from .._version import __version__
 from ..engine import Machine
-from ..errors import BusyError, NormalizeError, OptionsError, TardisMachineError, UpstreamError
+from ..errors import BusyError, FaultError, NormalizeError, OptionsError, TardisMachineError, UpstreamError
 from ..pipeline.compression import negotiate
 from ..pipeline.request import NormalizedRequest, RawRequest, parse_normalized_requests, parse_raw_request
 from ..processes.jobs.contract import Chunk
@@ -37,8 +35,14 @@ log = get_logger("http")
 _JSON_STREAM = "application/x-json-stream"
 # Who is answered so is not allowed here, and keeps no connection.
 _STRANGER = (web.HTTPUnauthorized.status_code, web.HTTPForbidden.status_code)
+_PIECE_BYTES = 64 * 1024
 # When one who was refused for too many replays may come back.
 RETRY_AFTER_S = 5
+# What is served as the history API serves it.
+API_PREFIX = "/v1/"
+
+CLOSE_CODE = web.RequestKey("CLOSE_CODE", int)
+"""How a WebSocket was closed by us, on its request; not there where the client left before."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -71,49 +75,49 @@ class HttpRoutes:
         self, request: web.Request, replays: Sequence[RawRequest] | Sequence[NormalizedRequest], content_type: str
     ) -> web.StreamResponse:
         request_id = request_id_of(request)
-        compression = negotiate(request.headers.get("Accept-Encoding", ""))
+        player = self._machine.players.make(request.path, replays)
+        # What is played at a speed comes in small pieces, each of which is to be read at once.
+        compression = None if player.playback.is_paced else negotiate(request.headers.get("Accept-Encoding", ""))
         publish = None
         if isinstance(replays[0], NormalizedRequest):
             publish = self._machine.publishing(request.path, "http", request_id)
-        chunks = self._machine.replay(request.path, replays, form="lines", compression=compression, publish=publish)
+        chunks = self._machine.replay(
+            request.path, replays, form="lines", compression=compression, publish=publish, player=player
+        )
         async with aclosing(chunks):
             # Until there is a first chunk nothing is sent, so that what fails early has a status of its own.
             first = await anext(chunks, None)
-            headers = CIMultiDict({"Content-Type": content_type, "X-Request-Id": request_id})
+            headers = CIMultiDict({"Content-Type": content_type, "X-Request-Id": request_id, "X-Replay-Id": player.id})
             if compression is not None:
                 headers["Content-Encoding"] = compression
                 headers["Vary"] = "Accept-Encoding"
             response = web.StreamResponse(headers=headers)
             response.enable_chunked_encoding()
             await response.prepare(request)
-            if first is None or await self._write_all(request, response, first, chunks):
+            # Who reads slowly keeps the chunk that is being written in memory, and not the first one beside it.
+            writing = self._write_all(request, response, first, chunks)
+            del first
+            if await writing:
                 await response.write_eof()
         return response
 
     async def _write_all(
-        self, request: web.Request, response: web.StreamResponse, first: Chunk, chunks: AsyncIterator[Chunk]
+        self, request: web.Request, response: web.StreamResponse, chunk: Chunk | None, chunks: AsyncIterator[Chunk]
     ) -> bool:
         """Whether all was written; if not, the connection is closed without the last chunk, so that any client sees the cut."""
         try:
-            await response.write(first.data)
-            async for chunk in chunks:
-                await response.write(chunk.data)
+            while chunk is not None:
+                # What is handed to the transport is there a second time.
+                for start in range(0, len(chunk.data), _PIECE_BYTES):
+                    await response.write(memoryview(chunk.data)[start : start + _PIECE_BYTES])
+                chunk = None
+                chunk = await anext(chunks, None)
             return True
         except ConnectionError:
             return False  # the client went away
-        except TardisMachineError as error:
-            log.error(
-                "a replay failed after its answer had begun, so the connection was cut", path=request.path, error=str(error)
-            )
         except Exception as error:
-            log.exception(
-                "a replay met an internal error after its answer had begun, so the connection was cut",
-                path=request.path,
-                cause=error,
-            )
-        if request.transport is not None:
-            request.transport.close()
-        return False
+            cut_off(request, error)
+            return False
 
     async def health_check(self, _request: web.Request) -> web.Response:
         """Whether the server is up, and how each bus is."""
@@ -143,14 +147,28 @@ def _resident_mb() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 1)  # macOS counts bytes
 
 
+def cut_off(request: web.Request, error: Exception) -> None:
+    """An answer that had begun can't be finished: its client is to see that."""
+    if isinstance(error, FaultError):
+        log.info("a connection was cut on purpose", path=request.path, reason=str(error))
+    elif isinstance(error, TardisMachineError):
+        log.error("a replay failed after its answer had begun, so the connection was cut", path=request.path, error=str(error))
+    else:
+        log.exception(
+            "a replay met an internal error after its answer had begun, so the connection was cut", path=request.path, cause=error
+        )
+    if request.transport is not None:
+        request.transport.close()
+
+
 def request_id_of(request: web.Request) -> str:
     """The client's own id for the request, where it can stand in a header and in a record; else a new one."""
     given = request.headers.get("X-Request-Id", "")
     return given if 0 < len(given) <= 128 and given.isascii() and given.isprintable() else uuid4().hex
 
 
-def error_response(error: TardisMachineError) -> web.Response:
-    """The answer for an error before the first byte."""
+def error_response(error: TardisMachineError, *, with_code: bool = False) -> web.Response:
+    """The answer for an error before the first byte; `with_code` as the history API gives it."""
     body: dict[str, Any] = {"message": redact(str(error))}
     headers: dict[str, str] = {}
     status = 500
@@ -168,36 +186,24 @@ def error_response(error: TardisMachineError) -> web.Response:
     elif isinstance(error, BusyError):
         status = 503
         headers[hdrs.RETRY_AFTER] = str(RETRY_AFTER_S)
+    if with_code:
+        body.setdefault("code", status)
     return web.Response(status=status, body=orjson.dumps(body), content_type="application/json", headers=headers)
-
-
-def requires_token(token: str) -> Middleware:
-    """Only who sends the token is served; a browser's preflight, which can't send it, is answered before this."""
-    expected = f"Bearer {token}".encode()
-
-    @web.middleware
-    async def check_token(request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get(hdrs.AUTHORIZATION, "").encode(errors="surrogateescape")
-        if not hmac.compare_digest(given, expected):
-            reason = "Authorization: expected Bearer and the token that this server was started with"
-            raise web.HTTPUnauthorized(reason=reason, headers={hdrs.WWW_AUTHENTICATE: "Bearer"})
-        return await handler(request)
-
-    return check_token
 
 
 @web.middleware
 async def errors_as_answers(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every error becomes an answer, as long as there is none."""
+    with_code = request.path.startswith(API_PREFIX)
     try:
         return await handler(request)
     except TardisMachineError as error:
         if not isinstance(error, (OptionsError, BusyError)):
             log.error("a request failed", path=request.path, error=str(error))
-        return error_response(error)
+        return error_response(error, with_code=with_code)
     except web.HTTPException as refusal:
         kept = {name: refusal.headers[name] for name in (hdrs.ALLOW, hdrs.WWW_AUTHENTICATE) if name in refusal.headers}
-        body = orjson.dumps({"message": refusal.reason})
+        body = orjson.dumps({"message": refusal.reason} | ({"code": refusal.status} if with_code else {}))
         response = web.Response(status=refusal.status, body=body, content_type="application/json", headers=kept)
         if refusal.status in _STRANGER:
             response.force_close()
@@ -208,7 +214,7 @@ async def errors_as_answers(request: web.Request, handler: Handler) -> web.Strea
         if request.writer.output_size:
             raise
         log.exception("a request met an internal error", path=request.path, cause=error)
-        return error_response(TardisMachineError("an internal error ended this request"))
+        return error_response(TardisMachineError("an internal error ended this request"), with_code=with_code)
 
 
 @web.middleware
@@ -219,9 +225,12 @@ async def measured(request: web.Request, handler: Handler) -> web.StreamResponse
     status, began = "cut", time.monotonic()
     try:
         response = await handler(request)
-        status = str(getattr(response, "close_code", None) or response.status)
+        if not isinstance(response, web.WebSocketResponse):
+            status = str(response.status)
         return response
     finally:
+        # Never the code of a client's answer, which may be any.
+        status = str(request.get(CLOSE_CODE, status))
         REQUESTS.labels(route, status).inc()
         REQUEST_SECONDS.labels(route).observe(time.monotonic() - began)
 

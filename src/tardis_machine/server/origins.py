@@ -18,6 +18,8 @@ from aiohttp.typedefs import Middleware
 __all__ = ["ANY", "OriginPolicy", "is_loopback"]
 
 ANY = "*"
+# Whoever steers a replay steers that of somebody else: no page may that was not named, even where any page may ask for a replay.
+_STEERING = "/replays"
 
 _PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
@@ -42,6 +44,7 @@ class OriginPolicy:
         self, *, origins: Iterable[str] | None, hosts: Iterable[str] | None, is_guarded: bool, is_on_loopback: bool
     ) -> None:
         self._origins = frozenset(origins if origins is not None else () if is_guarded else (ANY,))
+        self._named_origins = frozenset(origins or ())
         if hosts is None:
             hosts = () if is_on_loopback else (ANY,)
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -53,9 +56,9 @@ class OriginPolicy:
             return f"Host: this server does not answer to {host!r}; allow the name with --allowed-hosts"
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None:
-            if not self._serves(origin):
+            if not self._serves(request, origin):
                 return f"Origin: pages of {origin!r} may not use this server; allow them with --allowed-origins"
-        elif ANY not in self._origins and request.headers.get("Sec-Fetch-Site") == "cross-site":
+        elif ANY not in self._origins_for(request) and request.headers.get("Sec-Fetch-Site") == "cross-site":
             # An image, a form or a link of a page, for which a browser names no origin.
             return "Sec-Fetch-Site: pages of other sites may not use this server; allow them with --allowed-origins, and fetch with CORS"
         return None
@@ -63,14 +66,18 @@ class OriginPolicy:
     def _answers_to(self, host: str) -> bool:
         return ANY in self._hosts or host in self._hosts or _is_address(host) or is_loopback(host)
 
-    def _serves(self, origin: str) -> bool:
-        return ANY in self._origins or origin.lower() in self._origins or _is_local(origin)
+    def _origins_for(self, request: web.Request) -> frozenset[str]:
+        return self._named_origins if request.path.startswith(_STEERING) else self._origins
+
+    def _serves(self, request: web.Request, origin: str) -> bool:
+        origins = self._origins_for(request)
+        return ANY in origins or origin.lower() in origins or _is_local(origin)
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Lets a page that is served read the answer."""
         if request.path == "/metrics" or self.refusal(request) is not None:
             return
-        if ANY in self._origins:
+        if ANY in self._origins_for(request):
             response.headers["Access-Control-Allow-Origin"] = ANY
         elif origin := request.headers.get(hdrs.ORIGIN):
             response.headers["Access-Control-Allow-Origin"] = origin

@@ -2,8 +2,8 @@
 
 Invariant: frames come finished from a worker and are written as they are; a client that reads slowly pauses its own replay and
 nothing else, and is never cut while it reads. Live data does not wait: who has too much of it unread is sent away. Close codes: 1000
-done, 1001 the server stops, 1008 a bad request or a client that is too slow, 1009 a frame that is too large, 1011 an error, 1013 too many
-requests; with a reason.
+done, 1001 the server stops, 1008 a bad request or a client that is too slow, 1009 a frame that is too large, 1011 an error, 1012 a fault
+on purpose, 1013 too many requests; with a reason.
 """
 
 from __future__ import annotations
@@ -16,18 +16,24 @@ from typing import Any, NamedTuple, Self
 
 import orjson
 from aiohttp import WSCloseCode, WSMsgType, web
+from msgspec import structs
 
 from ..engine import Machine
-from ..errors import BusyError, OptionsError, TardisMachineError
+from ..errors import BusyError, FaultError, OptionsError, PausedError, TardisMachineError
 from ..exchanges import exchange_named
 from ..filters import Filter, merge_filters
 from ..messages import UNSET
+from ..pipeline.frames import to_text_frames
 from ..pipeline.limits import RequestLimits, option_of
+from ..pipeline.playback import Playback, agreed_playback
 from ..pipeline.request import RawRequest, parse_normalized_requests, parse_raw_request, parse_stream_requests
+from ..player.player import Player
 from ..processes.jobs.contract import Chunk
 from ..telemetry import CONNECTIONS, get_logger, redact
-from .http import request_id_of
+from .http import CLOSE_CODE, request_id_of
+from .replays import answer_to_control, control_in
 from .request_options import OptionsReader, query_of
+from .token import PROTOCOL
 
 log = get_logger("ws")
 
@@ -73,7 +79,10 @@ class ClientConnection:
         # Frames are made elsewhere, so they can't be compressed with this connection's state. What is read and refused can be answered,
         # what is not read at all makes the kernel hang up before the answer.
         self.socket = web.WebSocketResponse(
-            compress=False, timeout=CLOSE_AFTER_DATA_TIMEOUT_S, max_msg_size=READ_AND_REFUSED * self._max_frame_bytes
+            protocols=(PROTOCOL,),
+            compress=False,
+            timeout=CLOSE_AFTER_DATA_TIMEOUT_S,
+            max_msg_size=READ_AND_REFUSED * self._max_frame_bytes,
         )
         self._close_timeout_s = CLOSE_TIMEOUT_S
         self._tasks: list[asyncio.Task[None]] = []
@@ -109,6 +118,19 @@ class ClientConnection:
             # aiohttp has no public way to wait for a transport that it did not write to itself.
             await self._request.protocol._drain_helper()
 
+    def steer(self, player: Player | None) -> None:
+        """From now on controls that the client sends go to its player; all else that it says is passed over."""
+
+        async def take(frame: bytes | str) -> None:
+            if (control := control_in(frame)) is not None:
+                await self.answer(control, player)
+
+        self.take = take
+
+    async def answer(self, control: Any, player: Player | None) -> None:
+        """Has a player obey a control, where there is one, and tells the client what came of it."""
+        await self.write_frames(to_text_frames([answer_to_control(control, player)]))
+
     def push_frames(self, frames: bytes | memoryview) -> bool:
         """Writes finished frames without waiting; whether the client keeps up."""
         transport = self._request.transport
@@ -135,6 +157,9 @@ class ClientConnection:
     async def close(self, ending: Ending) -> None:
         """Says good-bye after everything that was written, and waits until the client has read it all and answered."""
         ending = self._refusal or ending
+        transport = self._request.transport
+        if transport is not None and not transport.is_closing() and not self.socket.closed:
+            self._request[CLOSE_CODE] = ending.code
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -198,7 +223,9 @@ class WsRoutes:
         async def play(connection: ClientConnection) -> Ending:
             replays = await self._reader.read(request, parse_normalized_requests)
             publish = self._machine.publishing(request.path, "ws", request_id_of(request))
-            chunks = self._machine.replay(request.path, replays, form="frames", publish=publish)
+            player = self._machine.players.make(request.path, replays)
+            connection.steer(player)
+            chunks = self._machine.replay(request.path, replays, form="frames", publish=publish, player=player)
             return await _play([connection], _write_all([connection], chunks))
 
         return await self._serve(request, play)
@@ -260,7 +287,7 @@ class Member:
         self._limits = reader.limits
         self._reader = reader
         # Checked now, so that a mistake is told at once; the filters come later, from its subscriptions.
-        self._request = parse_raw_request({name: query.get(name) for name in ("exchange", "from", "to")})
+        self._request = parse_raw_request(_options_in(query))
         self._exchange = exchange_named(self._request.exchange)
         # None until there was a subscription; it may name nothing that was recorded.
         self._filters: list[Filter] | None = None
@@ -268,8 +295,16 @@ class Member:
         self._symbols = self._frames = 0
         connection.take = self._subscribe
 
+    @property
+    def playback(self) -> Playback:
+        """How it wants to be played."""
+        return self._request.playback
+
     async def _subscribe(self, frame: bytes | str) -> None:
         """Takes a subscription; what is none, or not understood, is passed over, as an exchange would."""
+        if (control := control_in(frame)) is not None:
+            await self.connection.answer(control, None)
+            return
         try:
             self._frames += 1
             self._limits.check("max_subscriptions", self._frames, "subscriptions", "frames")
@@ -299,7 +334,7 @@ class Member:
         return [item for item in _checked(filters) if item.channel in self._exchange.channels]
 
     def request(self) -> RawRequest:
-        """What to replay to it; what it says from now on is passed over."""
+        """What to replay to it; it subscribes to no more from now on."""
         self.connection.take = None
         if self._filters is None:
             raise OptionsError(f"{self._exchange.name}: no subscription was received within {SESSION_START_DELAY_S:g} seconds")
@@ -307,12 +342,25 @@ class Member:
             channels = ", ".join(self._exchange.channels)
             raise OptionsError(f"nothing that was subscribed to was recorded; {self._exchange.name} has {channels}")
         request, filters = self._request, merge_filters(self._filters)
-        return RawRequest(exchange=request.exchange, from_us=request.from_us, to_us=request.to_us, filters=filters)
+        return structs.replace(request, filters=filters)
+
+
+def _options_in(query: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a raw request that stand in a URL."""
+    options: dict[str, Any] = {name: query.get(name) for name in ("exchange", "from", "to", "speed", "faults")}
+    try:
+        options["faults"] = orjson.loads(options["faults"] or "null")
+    except orjson.JSONDecodeError as error:
+        raise OptionsError(f"faults: expected a JSON object, but it is not valid JSON ({error})", "faults") from None
+    return options
 
 
 def _listed(item: Filter) -> Filter:
-    """A filter's one symbol may stand without its list."""
-    return Filter(item.channel, [item.symbols]) if isinstance(item.symbols, str) else item
+    """A filter's one symbol may stand without its list. Where the frame named none there may be a null: that is every symbol."""
+    if isinstance(item.symbols, str):
+        return Filter(item.channel, [item.symbols])
+    is_every = item.symbols is not UNSET and list[Any](item.symbols) == [None]
+    return Filter(item.channel) if is_every else item
 
 
 def _checked(filters: Sequence[Filter]) -> Sequence[Filter]:
@@ -340,6 +388,7 @@ class ReplaySession:
         if self._started:
             raise OptionsError("session: this session has already started; connections can join it only before that", "session")
         self._limits.check("max_merged_requests", len(self._members) + 1, "session", "connections")
+        agreed_playback([*(other.playback for other in self._members), member.playback])
         self._members.append(member)
 
     async def _run(self) -> Ending:
@@ -353,7 +402,13 @@ class ReplaySession:
         except OptionsError as error:
             return _refusal(error)
         connections = [member.connection for member in members]
-        return await _play(connections, _write_all(connections, self._machine.replay("/ws-replay", requests, form="frames")))
+        player = self._machine.players.make(
+            "/ws-replay", requests, lambda: sum(not connection.gone.is_set() for connection in connections)
+        )
+        for connection in connections:
+            connection.steer(player)
+        chunks = self._machine.replay("/ws-replay", requests, form="frames", player=player)
+        return await _play(connections, _write_all(connections, chunks))
 
 
 async def _play(connections: Sequence[ClientConnection], work: Coroutine[Any, Any, Ending]) -> Ending:
@@ -369,6 +424,10 @@ async def _play(connections: Sequence[ClientConnection], work: Coroutine[Any, An
         return _refusal(error)
     except BusyError as error:
         return Ending(WSCloseCode.TRY_AGAIN_LATER, str(error))
+    except FaultError as error:
+        return Ending(WSCloseCode.SERVICE_RESTART, str(error))
+    except PausedError as error:
+        return Ending(WSCloseCode.POLICY_VIOLATION, str(error))
     except TardisMachineError as error:
         log.error("a WebSocket replay failed", error=str(error))
         return Ending(WSCloseCode.INTERNAL_ERROR, str(error))

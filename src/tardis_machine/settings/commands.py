@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .option import Option
 from .options.demo import DEMO_OPTIONS
+from .options.export import EXPORT_CSV_OPTIONS
 from .options.general import GENERAL_OPTIONS
 from .options.lake import (
     BACKFILL_OPTIONS,
@@ -26,6 +27,7 @@ from .options.machine import (
     HISTORY_OPTIONS,
     LIVE_OPTIONS,
     MAX_LIVE_REQUESTS,
+    RECORD_DIR,
     SERVER_OPTIONS,
     SHUTDOWN_TIMEOUT,
 )
@@ -85,7 +87,7 @@ COMMANDS: Mapping[str, Command] = {
             name="stream",
             target="stream:run",
             help="Keep live data flowing to the buses that are on, or to standard output",
-            options=(*GENERAL_OPTIONS, *STREAM_OPTIONS, SHUTDOWN_TIMEOUT, *LIVE_OPTIONS, *PUBLISHER_OPTIONS),
+            options=(*GENERAL_OPTIONS, *STREAM_OPTIONS, RECORD_DIR, SHUTDOWN_TIMEOUT, *LIVE_OPTIONS, *PUBLISHER_OPTIONS),
             takes_buses=True,
         ),
         Command(
@@ -125,13 +127,23 @@ COMMANDS: Mapping[str, Command] = {
             options=(*GENERAL_OPTIONS, *LAKE_OPTIONS, *OPTIMIZE_OPTIONS),
         ),
         Command(
+            name="export csv",
+            target="export:csv",
+            help="Write history as CSV files in the layouts of tardis.dev's datasets, a day a file",
+            options=(*GENERAL_OPTIONS, *EXPORT_CSV_OPTIONS, *ENGINE_OPTIONS, *HISTORY_OPTIONS),
+        ),
+        Command(
             name="exchanges",
             target="exchanges:run",
             help="List the supported exchanges and their data types",
             options=(
                 *GENERAL_OPTIONS,
                 Option(
-                    name="format", help="How to print the list", group="exchanges", choices=("table", "json"), default="table"
+                    name="format",
+                    help="How to print the list",
+                    group="exchanges",
+                    choices=("table", "json", "markdown"),
+                    default="table",
                 ),
             ),
         ),

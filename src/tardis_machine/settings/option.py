@@ -191,7 +191,7 @@ def _quote(text: str, separator: str = "") -> str:
 
 # A password may hold any character, so a URL's is taken to reach up to the last @ before the next URL of a list.
 _USER_INFO = re.compile(r"(?P<head>://(?:[^\s,/:@]*:)?)(?P<secret>(?:[^,]|,(?![a-z][a-z0-9+.-]*://))*)(?=@)", re.IGNORECASE)
-_SENSITIVE = r"(?:password|passwd|secret|token|credentials?|authorization|signature|(?:api|access|private)[-_.]?key)"
+_SENSITIVE = r"(?:password|passwd|secret|token|credentials?|authorization|signature|(?:api|access|account|private)[-_.]?key)"
 _NAMED = re.compile(
     rf"""(?P<head>[\w.-]*{_SENSITIVE}[\w.-]*["']?\s*[:=]\s*)(?P<secret>"(?:[^"]|"")*"|'(?:[^']|'')*'|[^,&]+)""", re.IGNORECASE
 )

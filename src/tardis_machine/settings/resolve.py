@@ -79,6 +79,8 @@ class Settings(Mapping[str, Any]):
             value = self[option.attribute]
             if value is not None:
                 found.extend([option.text_of(value)] if option.secret else secrets_in(option.text_of(value)))
+                if option.secret and isinstance(value, tuple):
+                    found.extend(value)
         return found
 
 

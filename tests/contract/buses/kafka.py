@@ -54,8 +54,9 @@ class KafkaUnderTest(BusUnderTest):
         super().__init__(folder)
         self._stack = ExitStack()
         self.cluster = cluster or self._stack.enter_context(running_cluster(folder / "kafka"))
+        self.server = self.cluster.server
         self._suffix = uuid4().hex[:8]
-        self.admin = AdminClient({"bootstrap.servers": self.cluster.server.address, "log_level": 0})
+        self.admin = AdminClient({"bootstrap.servers": self.server.address, "log_level": 0})
         self._topics: list[str] = []
         self._base = self.new_destination("events")
         self._fault: Fault | None = None
@@ -65,7 +66,7 @@ class KafkaUnderTest(BusUnderTest):
         return {**self.direct_keywords(), "brokers": [self.cluster.proxy.address], "delivery-timeout": DELIVERY_TIMEOUT_S}
 
     def direct_keywords(self) -> dict[str, Any]:
-        return {"brokers": [self.cluster.server.address], "topic": self._base}
+        return {"brokers": [self.server.address], "topic": self._base}
 
     def destination_option(self) -> tuple[str, str]:
         return "topic-routing", self._base
@@ -83,7 +84,7 @@ class KafkaUnderTest(BusUnderTest):
 
     def each_record(self) -> Iterator[Delivered]:
         for topic in self._topics:
-            yield from read_topic(self.cluster.server.address, topic)
+            yield from read_topic(self.server.address, topic)
 
     def inject(self, fault: Fault) -> None:
         self._fault = fault
@@ -146,7 +147,7 @@ class KafkaUnderTest(BusUnderTest):
 
 
 def read_topic(brokers: str, topic: str) -> Iterator[Delivered]:
-    """All records of a topic, those of a partition in order."""
+    """All records that a topic has now, those of a partition in order."""
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": "reader", "enable.auto.commit": False, "log_level": 0})
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
@@ -156,6 +157,8 @@ def read_topic(brokers: str, topic: str) -> Iterator[Delivered]:
         while left:
             for message in consumer.consume(10_000, timeout=1.0):
                 assert message.error() is None, message.error()
+                if message.offset() >= ends[message.partition()]:
+                    continue  # it came meanwhile
                 headers = {name: value.decode() for name, value in message.headers() or []}
                 yield Delivered(topic, message.key().decode(), headers, message.value())
                 left -= 1

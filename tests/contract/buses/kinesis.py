@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tardis_machine.eventbus.buses.kinesis.aggregate import split_aggregate
 from tests.contract.bus_under_test import Delivered, Misconfiguration
 from tests.contract.buses.aws import AwsUnderTest
+from tests.contract.buses.kinesis_aggregates import user_records
 from tests.servers.aws_faults import Body
 from tests.servers.kinesalite import KinesaliteServer
 
@@ -18,7 +18,7 @@ from tests.servers.kinesalite import KinesaliteServer
 class KinesisUnderTest(AwsUnderTest):
     prefix = "kinesis"
     burst = 36
-
+    keeps_order = True
     key_option = "partition-key-template"
 
     def __init__(self, folder: Path, server: KinesaliteServer | None = None, tls: ssl.SSLContext | None = None) -> None:
@@ -45,10 +45,10 @@ class KinesisUnderTest(AwsUnderTest):
 
     def read_back(self) -> list[Delivered]:
         return [
-            Delivered(stream, record["PartitionKey"], {}, value)
+            Delivered(stream, key, {}, value)
             for stream in self.destinations
             for record in self.server.read(stream)
-            for value in split_aggregate(b64decode(record["Data"]))
+            for key, value in user_records(record["PartitionKey"], b64decode(record["Data"]))
         ]
 
     def misconfigurations(self) -> Sequence[Misconfiguration]:

@@ -19,8 +19,10 @@ class SqsUnderTest(AwsUnderTest):
     """A FIFO queue: the one that keeps order."""
 
     prefix = "sqs"
+    in_order: ClassVar[dict[str, Any]] = {"order": "key"}
     key_option = "message-group-template"
     burst = 12
+    keeps_order = False
     ending: ClassVar[str] = ".fifo"
 
     def __init__(self, folder: Path, server: ElasticMqServer | None = None, tls: ssl.SSLContext | None = None) -> None:

@@ -489,3 +489,12 @@ def test_strategies_reach_the_odd_corners() -> None:
 
     look()
     assert all(seen[corner] for corner in ("null", "nested null", "milliseconds", "far year", "long")), seen
+
+
+@pytest.mark.parametrize("symbol", ["", None, UNSET, "A"])
+def test_a_symbol_that_is_null_or_missing_stays_so(symbol: Any) -> None:
+    trade = Trade(symbol, "x", "1", None, 1, "buy", "2024-01-01T00:00:00.000Z", "2024-01-01T00:00:00.000000Z")  # type: ignore[arg-type]
+    [event] = encoding.BronzeEncoder(session_id="s", origin="replay").encode([trade]).events
+    assert decode(event.value) == trade
+    assert to_json(decode(event.value)) == to_json(trade)
+    assert event.stream.symbol == (symbol or "")

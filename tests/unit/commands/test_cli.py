@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -158,6 +159,23 @@ def test_help_shows_defaults(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert re.search(r"--port PORT +Port for HTTP and WebSocket; [^(]*\(default\s+8000\)\n", shown)
     assert "File bus (on with --file-dir)" in shown
     assert "a-secret" not in shown
+
+
+def processor_s(*argv: str) -> float:
+    """What a program takes of a processor, at best: others may share it."""
+    unmeasured = {name: value for name, value in CLEAN.items() if not name.startswith("COV")}
+    times = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *argv], check=True, env=unmeasured, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(times)
+
+
+def test_help_is_quick() -> None:
+    """0.3 s where it takes a processor 0.06 s to load asyncio; it takes half of that."""
+    assert processor_s("-m", "tardis_machine", "--help") < 5 * processor_s("-c", "import argparse, asyncio")
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["lake", "sql", "--help"]])

@@ -37,7 +37,7 @@ WORDS = {
     "serve --no-deb": "--no-debug",
     "--kafka-acks ": "all 1",
     "exchanges --kafka-a": "",
-    "exchanges --format ": "table json",
+    "exchanges --format ": "table json markdown",
     "lake sql --format ": "table csv json parquet",
     "completion ": "bash zsh fish",
     "completion --log-l": "--log-level",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 
 import pytest
@@ -233,3 +234,10 @@ async def test_batches_keep_their_bounds() -> None:
 def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(OptionsError, match=r"^dataTypes: unknown data type 'quotes'; expected quote$"):
         compute([], ["quotes"])
+
+
+def test_an_infinite_price_has_no_group() -> None:
+    at = "2024-01-01T00:00:00.000Z"
+    book = BookChange("A", "x", True, [BookLevel(99, 1)], [BookLevel(math.inf, 1)], at, at)
+    snapshot = compute([book], ["book_snapshot_1_grouped10_0ms"])[-1]
+    assert b'"bids":[{"price":90,"amount":1}],"asks":[{"price":null,"amount":1}]' in to_json(snapshot)

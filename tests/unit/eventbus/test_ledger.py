@@ -16,6 +16,7 @@ from tardis_machine.bronze.event import Event, Tally, digest_of
 from tardis_machine.eventbus.ledger import Ledger, LedgerSession, to_session_end
 from tests.closed_sessions import read_closed_sessions
 from tests.unit.eventbus.events import make_events, make_stream
+from tests.unit.synced_disk import Disk
 
 TRADES = make_stream("XBTUSD", "trade")
 
@@ -62,6 +63,24 @@ def test_the_end_is_on_disk_before_anything_that_tells_of_it_is(tmp_path: Path) 
     after_a_death.read_open()
     assert after_a_death.open_sessions == []
     (session,) = after_a_death.left_behind
+    assert (session.ended_us, session.complete, session.entries[0].count) == (400, True, 3)
+
+
+def test_an_end_outlasts_a_power_cut_when_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "sessions"
+    ledger = start(folder)
+    ledger.write_changes(ledger.take_changes(200, only_new=True))
+    disk = Disk(folder, monkeypatch)
+    ledger.add([Tally(make_events(TRADES, 3))], 300)
+    ledger.end("s1", complete=True, reason="", now_us=400)
+    ledger.write_changes(ledger.take_changes(400, only_new=True))
+    found = Ledger(disk.after_power_cut(tmp_path / "open"))
+    assert found.read_open() == []
+    assert [session.ended_us for session in found.left_behind] == [400]
+
+    ledger.settle(["s1"])
+    ledger.write_settled(ledger.settled)
+    (session,) = read_closed_sessions(disk.after_power_cut(tmp_path / "settled"))
     assert (session.ended_us, session.complete, session.entries[0].count) == (400, True, 3)
 
 

@@ -1,4 +1,4 @@
-"""Compiled or not, recorded lines reach the mappers the same; what runs as Python says what is right."""
+"""Compiled or not, messages reach the mappers the same; what runs as Python says what is right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tardis_machine.exchanges._feeding import Call
-from tardis_machine.messages import Disconnect, Message
+from tardis_machine.messages import UNSET, BookChange, Disconnect, Message, Trade, to_json
 from tests.compiled_or_not import import_as_python, import_compiled
 
 CLOCK = "2020-02-01T00:00:00.123456Z"
@@ -18,48 +18,9 @@ CLOCK = "2020-02-01T00:00:00.123456Z"
 BOTH = pytest.mark.parametrize("module", [compiled, python], ids=["compiled", "python"])
 
 
-def recorded(*messages: bytes) -> list[bytes]:
-    return [b"2020-02-01T00:00:0%d.1234567Z %b" % (n % 10, message) for n, message in enumerate(messages)]
-
-
 def test_what_is_compiled_is_what_is_used() -> None:
-    for name in ("join_lines", "feed_messages"):
-        assert getattr(compiled, name).__module__ == "tardis_machine.exchanges._feeding_compiled"
-        assert getattr(python, name).__module__ == "tardis_machine.exchanges._feeding"
-
-
-@BOTH
-def test_lines_become_one_array_and_their_clocks(module: ModuleType) -> None:
-    assert module.join_lines(recorded(b'{"a":1}', b"[]", '"é"'.encode())) == (
-        [f"2020-02-01T00:00:0{n}.123456Z" for n in range(3)],
-        '[{"a":1},[],"é"]'.encode(),
-    )
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        recorded(b"{}"),
-        tuple(recorded(b"{}", b"{}")),
-        [*recorded(b"{}"), b"", *recorded(b"{}")],
-        [b""],
-        [b"short"],
-        recorded(b""),
-        [recorded(b"")[0][:-1]],
-        [b"no time but something that is long enough"],
-        ["2020-02-01T00:00:00.123456éé {}".encode()],
-        [bytearray(recorded(b"{}")[0])],
-        recorded(*(b"%d" % n for n in range(3_000))),
-    ],
-)
-def test_lines_of_any_form(lines: Any) -> None:
-    assert compiled.join_lines(lines) == python.join_lines(lines)
-
-
-@BOTH
-def test_a_time_that_is_no_text_is_refused(module: ModuleType) -> None:
-    with pytest.raises(UnicodeDecodeError):
-        module.join_lines([b"\xff" * 40])
+    assert compiled.feed_messages.__module__ == "tardis_machine.exchanges._feeding_compiled"
+    assert python.feed_messages.__module__ == "tardis_machine.exchanges._feeding"
 
 
 class Mappers:
@@ -125,3 +86,61 @@ def test_what_no_mapper_may_raise_goes_through(module: ModuleType) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         module.feed_messages([(interrupt, interrupt)], [CLOCK], [1], 0, [])
+
+
+def of_kind(**fields: Any) -> Trade:
+    whole = {
+        "symbol": "A",
+        "exchange": "x",
+        "id": "1",
+        "price": 1,
+        "amount": 1,
+        "side": "buy",
+        "timestamp": None,
+        "local_timestamp": CLOCK,
+    }
+    return Trade(**(whole | fields))
+
+
+def change(**fields: Any) -> BookChange:
+    whole = {
+        "symbol": "A",
+        "exchange": "x",
+        "is_snapshot": True,
+        "bids": [],
+        "asks": [],
+        "timestamp": None,
+        "local_timestamp": CLOCK,
+    }
+    return BookChange(**(whole | fields))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (of_kind(symbol=["A"]), "symbol is ['A'], which it can't be"),
+        (of_kind(symbol=7), "symbol is 7, which it can't be"),
+        (of_kind(id={}), "id is {}, which it can't be"),
+        (of_kind(id=True), "id is True, which it can't be"),
+        (of_kind(side=["buy"]), "side is ['buy'], which it can't be"),
+        (change(symbol={}), "symbol is {}, which it can't be"),
+        (change(is_snapshot="yes"), "is_snapshot is 'yes', which it can't be"),
+    ],
+)
+def test_what_is_no_name_and_no_flag_is_told_and_not_emitted(module: ModuleType, made: Message, problem: str) -> None:
+    sound = of_kind()
+    out: list[Message] = []
+    calls = [(lambda message: True, lambda message, clock: [sound, made, sound])]
+    place, error = module.feed_messages(calls, [CLOCK], [1], 0, out)
+    assert (place, type(error), str(error)) == (0, TypeError, problem)
+    assert out == [sound]
+
+
+@BOTH
+def test_names_may_be_missing_and_ids_may_be_numbers(module: ModuleType) -> None:
+    made = [of_kind(symbol=None, id=UNSET, side=None), of_kind(symbol=UNSET, id=5), change(is_snapshot=None), of_kind(id=1e25)]
+    out: list[Message] = []
+    assert module.feed_messages([(lambda message: True, lambda message, clock: made)], [CLOCK], [1], 0, out) == (1, None)
+    assert out == made
+    assert b'"id":1e+25,' in to_json(out[-1])

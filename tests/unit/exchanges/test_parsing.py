@@ -132,9 +132,19 @@ def test_zero_is_a_value_unless_the_exchange_means_none_by_it(value: Any) -> Non
     assert nonzero_number("1e-9") == optional_number("1e-9") == 1e-9
 
 
-@pytest.mark.parametrize("value", ["text", None, UNSET, True, 5])
-def test_verbatim_leaves_all_but_numbers_alone(value: Any) -> None:
+@pytest.mark.parametrize("value", [None, UNSET, 5, 0.5])
+def test_verbatim_leaves_what_is_a_number_or_none_alone(value: Any) -> None:
     assert verbatim(value) is value
+
+
+def test_verbatim_reads_text_that_is_a_number() -> None:
+    assert printed(verbatim("8500.50")) == "8500.5"
+
+
+@pytest.mark.parametrize("value", ["text", "", " ", "NaN", "1e999", True, [1], {}])
+def test_verbatim_passes_nothing_else_on(value: Any) -> None:
+    with pytest.raises(TypeError, match="is no number"):
+        verbatim(value)
 
 
 def test_verbatim_numbers_print_as_javascript_prints_them() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tardis_machine.exchanges import decode_lines
 from tardis_machine.messages import UNSET
 from tests.compiled_or_not import import_as_python, import_compiled
 
@@ -70,7 +74,15 @@ def assert_same(name: str, *args: Any) -> None:
 
 
 def test_the_compiled_ones_are_in_use() -> None:
-    for name in ("levels", "timestamp_from_ms", "timestamp_from_text", "to_number", "verbatim"):
+    for name in (
+        "levels",
+        "levels_as_sent",
+        "levels_by_side",
+        "timestamp_from_ms",
+        "timestamp_from_text",
+        "to_number",
+        "verbatim",
+    ):
         assert getattr(compiled, name).__module__ == "tardis_machine.exchanges._parsing_compiled"
         assert getattr(python, name).__module__ == "tardis_machine.exchanges._parsing"
 
@@ -115,6 +127,54 @@ def test_digits_are_rounded_as_the_standard_asks(digits: int, decimals: int) -> 
 @example(["12"])
 def test_levels(pairs: list[Any]) -> None:
     assert_same("levels", pairs)
+    assert_same("levels_as_sent", pairs)
+
+
+sides = st.sampled_from(["buy", "sell", "neither", None])
+
+
+@given(st.lists(st.tuples(sides, numbers, numbers).map(list)), st.lists(st.lists(st.one_of(sides, numbers), max_size=4)))
+def test_levels_of_rows_with_more_columns(rows: list[Any], any_rows: list[Any]) -> None:
+    for some in (rows, any_rows):
+        assert_same("levels_as_sent", some, 1, "buy")
+        assert_same("levels_by_side", some)
+        assert_same("levels_by_side", some, "neither", "sell")
+
+
+plain_rows = st.lists(
+    st.tuples(st.sampled_from(["buy", "sell", "neither"]), plain_text, st.one_of(st.integers(-(10**20), 10**20), plain_text)).map(
+        list
+    ),
+    min_size=1,
+)
+
+
+@given(plain_rows, st.integers(0, 3))
+def test_levels_of_rows_that_were_left_as_text(rows: list[list[Any]], columns: int) -> None:
+    rows = [row[3 - columns :] for row in rows]
+    text = json.dumps({"rows": rows}, separators=(",", ":")).encode()
+    [message] = decode_lines([b"2020-02-01T00:00:00.1234567Z " + text], True)[1]
+    left = message["rows"]
+    rows = orjson.loads(text)["rows"]
+    for name, arguments in (
+        ("levels", ()),
+        ("levels_as_sent", ()),
+        ("levels_as_sent", (1, "buy")),
+        ("levels_by_side", ()),
+        ("levels_by_side", ("neither", "sell")),
+    ):
+        try:
+            expected = getattr(python, name)(rows, *arguments)
+        except (IndexError, TypeError) as error:
+            with pytest.raises(type(error)):
+                getattr(compiled, name)(left, *arguments)
+            continue
+        found = getattr(compiled, name)(left, *arguments)
+        assert repr(_read(found)) == repr(expected)
+
+
+def _read(found: Any) -> Any:
+    return tuple(map(_read, found)) if isinstance(found, tuple) else [*found]
 
 
 @given(times, st.booleans())

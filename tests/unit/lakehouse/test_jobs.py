@@ -26,7 +26,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(tmp_path: Path, **changes: Any) -> Any:
     asked = {"exchange": "bitmex", "symbols": ["XBTUSD"], "from_": "2020-02-01", "to": "2020-02-02", "data_types": ["trade"]}
-    lake: dict[str, Any] = {"lake": str(tmp_path / "lake"), "until": "gold", "gold": ("bars_1m",)}
+    lake: dict[str, Any] = {"lake": str(tmp_path / "lake"), "lake_option": {}, "until": "gold", "gold": ("bars_1m",)}
     lake["for_bus"] = from_keywords({"file": {"dir": tmp_path}}, {}).for_bus
     return SimpleNamespace(**{**asked, **lake, **changes})
 
@@ -38,7 +38,7 @@ def settings(tmp_path: Path, **changes: Any) -> Any:
         (
             {"lake": "{}/file/lake"},
             LakeError,
-            r"the lake can't be made in .*/file/lake: Not a directory; choose another folder with --lake",
+            r"the lake can't be made in .*/file/lake: Not a directory; choose another place with --lake",
         ),
         (
             {"gold": ("bars_1m", "bricks")},

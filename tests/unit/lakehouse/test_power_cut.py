@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,62 +12,8 @@ from deltalake import DeltaTable
 from tardis_machine.lakehouse.commits import Commits, Step
 from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.storage import Folder
-from tests.unit.lakehouse.test_table_files import SCHEMA, TABLE, direct, rows, written
-
-
-class Disk:
-    """Knows what every fsync of this process made durable below a folder."""
-
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.at_sync: list[Callable[[Path], None]] = []
-        """Called with each path before it is synced."""
-        # What a file held when it was synced last, by its number; and which file a name in a folder meant.
-        self._contents: dict[int, bytes] = {}
-        self._names: dict[Path, dict[str, int]] = {}
-        self._fsync = os.fsync
-        self.settle()
-        patch.setattr(os, "fsync", self._note)
-
-    def settle(self) -> None:
-        """Everything that is there now was so long ago that it is on disk."""
-        for path in (self.folder.parent, self.folder, *self.folder.rglob("*")):
-            self._take(path)
-
-    def _note(self, fd: int) -> None:
-        path = Path(f"/proc/self/fd/{fd}").readlink()
-        for look in self.at_sync:
-            look(path)
-        self._fsync(fd)
-        self._take(path)
-
-    def _take(self, path: Path) -> None:
-        if path.is_dir():
-            self._names[path] = {name.name: name.stat().st_ino for name in path.iterdir()}
-        else:
-            self._contents[path.stat().st_ino] = path.read_bytes()
-
-    def holds(self, path: Path) -> bool:
-        """Whether a file would be there in full."""
-        places = (path, *path.parents)
-        named = all(self._names.get(place.parent, {}).get(place.name) == place.stat().st_ino for place in self._below(places))
-        return named and self._contents.get(path.stat().st_ino) == path.read_bytes()
-
-    def _below(self, places: tuple[Path, ...]) -> list[Path]:
-        return [place for place in places if place.is_relative_to(self.folder)]
-
-    def after_power_cut(self, target: Path) -> Path:
-        """A folder as it would be found; a file that was never synced is empty."""
-        self._copy(self.folder, target)
-        return target
-
-    def _copy(self, source: Path, target: Path) -> None:
-        target.mkdir()
-        for name, inode in self._names.get(source, {}).items():
-            if (source / name).is_dir():
-                self._copy(source / name, target / name)
-            else:
-                (target / name).write_bytes(self._contents.get(inode, b""))
+from tests.unit.lakehouse.test_table_files import SCHEMA, TABLE, rows, written
+from tests.unit.synced_disk import Disk
 
 
 @pytest.fixture
@@ -89,7 +33,7 @@ def count(folder: Path) -> int:
 
 
 def test_a_commit_outlasts_a_power_cut_when_it_returns(lake: Lake, disk: Disk, tmp_path: Path) -> None:
-    commits = Commits(lake, direct(lake))
+    commits = Commits(lake)
     for batch in range(3):
         commits.commit(TABLE, written(lake, rows((batch, "a"), (batch, "b"), (batch, None))), Step("stream/1", batch))
         assert count(disk.after_power_cut(tmp_path / f"after-{batch}")) == 3 * (batch + 1)
@@ -106,7 +50,7 @@ def test_a_log_never_names_a_file_that_is_not_on_disk(lake: Lake, disk: Disk) ->
             assert all(map(disk.holds, seen))
 
     disk.at_sync.append(look)
-    Commits(lake, direct(lake)).commit(TABLE, written(lake, rows((1, "a"), (2, "b"))), Step("stream/1", 0))
+    Commits(lake).commit(TABLE, written(lake, rows((1, "a"), (2, "b"))), Step("stream/1", 0))
     assert len(seen) == 2
 
 
@@ -114,23 +58,14 @@ def test_what_a_killed_driver_committed_is_on_disk_before_another_goes_on(lake: 
     files = written(lake, rows((1, "a")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Commits, "_sync_log", lambda *_: None)
-        assert Commits(lake, direct(lake)).commit(TABLE, files, Step("stream/1", 0))
+        assert Commits(lake).commit(TABLE, files, Step("stream/1", 0))
     assert count(disk.after_power_cut(tmp_path / "before")) == 0
-    assert not Commits(lake, direct(lake)).commit(TABLE, written(lake, rows((1, "a"))), Step("stream/1", 0))
+    assert not Commits(lake).commit(TABLE, written(lake, rows((1, "a"))), Step("stream/1", 0))
     assert count(disk.after_power_cut(tmp_path / "after")) == 1
 
 
-def test_what_others_committed_is_on_disk_when_they_are_done(lake: Lake, disk: Disk, tmp_path: Path) -> None:
-    """As Spark does; here another program."""
-    from deltalake import write_deltalake
-
-    with Commits(lake, direct(lake)).spark_commit(TABLE):
-        write_deltalake(lake.path(TABLE), pa.Table.from_batches([rows((1, "of / two"), (2, "b"))]), mode="append")
-    assert count(disk.after_power_cut(tmp_path / "after")) == 2
-
-
 def test_checkpoints_of_a_log_are_on_disk_with_it(lake: Lake, disk: Disk, tmp_path: Path) -> None:
-    commits = Commits(lake, direct(lake))
+    commits = Commits(lake)
     for batch in range(2):
         DeltaTable(lake.path(TABLE)).create_checkpoint()
         commits.commit(TABLE, written(lake, rows((batch, "a"))), Step("stream/1", batch))
@@ -143,6 +78,6 @@ def test_small_files_and_new_folders_are_on_disk_when_they_were_written(tmp_path
     folder = Folder(str(tmp_path / "outer/a/lake"))
     folder.create()
     for text in ("first", "second"):
-        folder.write_text(None, f"{folder.root}/_checkpoints/stream/identity", text)  # type: ignore[arg-type]
+        folder.write_text(f"{folder.root}/_checkpoints/stream/identity", text)
         found = disk.after_power_cut(tmp_path / text)
         assert (found / "a/lake/_checkpoints/stream/identity").read_text() == text

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tardis_machine.lakehouse.gold.rebuilding import BOOKS, CHANGE, DISCONNECT, KNOWN, TOP, Sampling, rebuild
+from tests.compiled_or_not import import_as_python, import_compiled
 
 _DECIMAL = pa.decimal128(38, 18)
 _LEVELS = pa.list_(pa.struct({"price": _DECIMAL, "amount": _DECIMAL}))
@@ -275,3 +277,39 @@ def test_every_recorder_goes_on_from_its_own_book() -> None:
     # A book of an earlier release, which does not say whose it is.
     nobody = {**known[0], "recorder": None, "number": None, "since_us": None, "has_gap": None}
     assert followed([nobody, heard("b", hour + 2, 6), heard("c", hour + 3, 7)]) == [(hour + 2, 6)]
+
+
+def test_compiled_it_gives_what_it_gives_as_python() -> None:
+    name = "tardis_machine.lakehouse.gold.rebuilding"
+    [compiled], [python] = import_compiled(name), import_as_python(name)
+    assert (compiled.rebuild.__module__, python.rebuild.__module__) == (f"{name}_compiled", name)
+    chance = Random(7)
+    us = 0
+    rows = []
+    for symbol in ("A", "B"):
+        kinds = [KNOWN, *chance.choices((CHANGE, DISCONNECT), (60, 1), k=3_000)]
+        for number, kind in enumerate(kinds):
+            us += chance.choice((0, 0, 1, 1_000, 70_000, 4 * SECOND))
+            recorder = chance.choice(("live", "live", "live", "other", None))
+            item = row(kind, us, snapshot=number % 40 == 0, symbol=symbol, recorder=recorder, emit_from_us=50 * SECOND)
+            for side, lowest in (("bids", 90), ("asks", 99)):
+                item[side] = [
+                    chance.choice([None, level]) if chance.random() < 0.02 else level
+                    for level in levels(
+                        *(
+                            (lowest + chance.randrange(10), chance.choice((0, 1, 2.5, Decimal("1e19"))))
+                            for _ in range(chance.randrange(4))
+                        )
+                    )
+                ]
+            item["number"] = number if recorder == "live" and chance.random() < 0.99 else None
+            item["level_count"] = 3 if number % 80 < 3 else None
+            item["is_snapshot"] = number % 80 < 3 or number % 40 == 0 or None
+            item["event_us"] = chance.choice((None, us))
+            rows.append(item)
+    samplings = [Sampling("two", 2, SECOND), Sampling("all", None, 100_000)]
+    batches = [pa.RecordBatch.from_pylist(rows[start : start + 700], _FEED).slice(3) for start in range(0, len(rows), 700)]
+    expected = [item for batch in python.rebuild(samplings, batches) for item in batch.to_pylist()]
+    assert [item for batch in compiled.rebuild(samplings, batches) for item in batch.to_pylist()] == expected
+    assert {item["product"] for item in expected} == {TOP, BOOKS, "seconds", "two", "all"}
+    assert {item["crossed_levels"] for item in expected} >= {None, 0, 1, 2}

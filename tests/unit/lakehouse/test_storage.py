@@ -21,7 +21,9 @@ from tardis_machine.lakehouse.storage import Folder, ObjectStore, Storage, open_
         ("lake", Folder(str(Path.cwd() / "lake"))),
         ("~/lake", Folder(str(Path.home() / "lake"))),
         ("s3a://bucket/lake/", ObjectStore("s3a://bucket/lake")),
-        ("file:///srv/lake", ObjectStore("file:///srv/lake")),
+        ("s3://bucket/lake", ObjectStore("s3a://bucket/lake")),
+        ("gs://bucket", ObjectStore("gs://bucket")),
+        ("file:///srv/lake", Folder("/srv/lake")),
     ],
 )
 def test_a_path_says_which_storage_it_is(path: str | Path, storage: Storage) -> None:
@@ -31,10 +33,44 @@ def test_a_path_says_which_storage_it_is(path: str | Path, storage: Storage) -> 
     assert pickle.loads(pickle.dumps(storage)) == storage
 
 
-def test_only_a_folder_is_reached_without_spark() -> None:
-    folder, store = Folder("/srv/lake"), ObjectStore("s3a://bucket/lake")
-    assert (folder.direct, folder.local_folder) == (folder, Path("/srv/lake"))
-    assert (store.direct, store.local_folder) == (None, None)
+def test_what_no_lake_lies_in_is_refused() -> None:
+    with pytest.raises(LakeError, match=r"^a lake can't lie at ftp://…; it takes a folder, or s3://, s3a://, gs://, abfss://$"):
+        open_storage("ftp://host/lake")
+    with pytest.raises(LakeError, match=r"names no bucket; write s3a://BUCKET/PATH$"):
+        open_storage("s3:///lake")
+    with pytest.raises(
+        LakeError, match=r"^--lake-option key is none of a lake at s3a://…; it takes endpoint, region, access_key_id, "
+    ):
+        open_storage("s3://bucket/lake", {"key": "secret"})
+    with pytest.raises(LakeError, match=r"^--lake-option region is for a lake in an object store, and lake is a folder$"):
+        open_storage("lake", {"region": "eu-central-1"})
+
+
+def test_three_clients_of_a_store_are_told_the_same() -> None:
+    given = {
+        "endpoint": "http://host:9000",
+        "region": "eu",
+        "access_key_id": "id",
+        "secret_access_key": "hush",
+        "session_token": "t",
+    }
+    store = open_storage("s3://bucket/lake", given)
+    assert "hush" not in repr(store)
+    assert store.log_options is not None
+    assert {name: store.log_options[f"aws_{name}"] for name in given} == given
+    assert (store.log_options["aws_conditional_put"], store.log_options["allow_http"]) == ("etag", "true")
+    conf = {name.removeprefix("spark.hadoop.fs.s3a."): value for name, value in store.spark_conf.items()}
+    assert [conf[name] for name in ("endpoint", "endpoint.region", "access.key", "secret.key", "session.token")] == [
+        *given.values()
+    ]
+    assert conf["aws.credentials.provider"].endswith("TemporaryAWSCredentialsProvider")
+    # Without keys each follows the chain of the environment, the profile and the machine.
+    chained = open_storage("s3://bucket/lake")
+    assert chained.spark_conf["spark.hadoop.fs.s3a.aws.credentials.provider"].endswith("DefaultCredentialsProvider")
+    assert not any("key" in name or name.endswith("endpoint") for name in (*chained.spark_conf, *(chained.log_options or {})))
+    azure = open_storage("abfss://box@account.dfs.core.windows.net/lake", {"account_key": "hush"})
+    assert azure.log_options == {"azure_storage_account_name": "account", "azure_storage_account_key": "hush"}
+    assert azure.spark_conf == {"spark.hadoop.fs.azure.account.key.account.dfs.core.windows.net": "hush"}
 
 
 def test_a_folder_is_made_and_missed(tmp_path: Path) -> None:
@@ -46,13 +82,6 @@ def test_a_folder_is_made_and_missed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         Folder(str(tmp_path / "file" / "lake")).create()
-
-
-def test_an_object_store_is_neither_made_nor_missed(tmp_path: Path) -> None:
-    store = ObjectStore(f"{tmp_path.as_uri()}/nowhere")
-    store.create()
-    assert not store.is_missing()
-    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(
@@ -73,9 +102,8 @@ def test_a_folder_lists_files_in_it_and_below(tmp_path: Path) -> None:
         f"{tmp_path}/{name}" for name in ("1", "below/3", "below/further/4")
     ]
     assert folder.list_files(f"{folder.root}/nowhere", "*") == []
-    assert folder.read_file(f"{tmp_path}/below/3") == "below/3"
-    with pytest.raises(FileNotFoundError):
-        folder.read_file(f"{tmp_path}/5")
+    assert folder.read_text(f"{tmp_path}/below/3") == "below/3"
+    assert folder.read_text(f"{tmp_path}/5") == ""
 
 
 def test_a_lake_that_is_not_there_is_said(tmp_path: Path) -> None:
@@ -86,5 +114,3 @@ def test_a_lake_that_is_not_there_is_said(tmp_path: Path) -> None:
         lake.check_exists()
     lake.create()
     lake.check_exists()
-    # Of one elsewhere nothing is known before Spark has looked.
-    Lake.at("s3a://bucket/lake").check_exists()

@@ -20,7 +20,7 @@ from tardis_machine.errors import LakeError
 from tardis_machine.lakehouse import table_files
 from tardis_machine.lakehouse.commits import Commits, Step
 from tardis_machine.lakehouse.lake import Lake
-from tardis_machine.lakehouse.storage import DirectStorage, Folder
+from tardis_machine.lakehouse.storage import Folder
 from tardis_machine.lakehouse.table_files import WrittenFile, read_reports, write_task
 from tardis_machine.lakehouse.tables import Table
 
@@ -56,12 +56,6 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def direct(lake: Lake) -> DirectStorage:
-    found = lake.storage.direct
-    assert found is not None
-    return found
-
-
 def rows(*places: tuple[int, str | None]) -> pa.RecordBatch:
     """A row for each day and exchange; `n` counts."""
     return pa.RecordBatch.from_pylist(
@@ -82,7 +76,7 @@ def rows(*places: tuple[int, str | None]) -> pa.RecordBatch:
 
 def written(lake: Lake, *batches: pa.RecordBatch) -> list[WrittenFile]:
     (report,) = write_task(
-        lambda given: ((TABLE, batch) for batch in given), direct(lake), {TABLE.name: lake.path(TABLE)}, batches
+        lambda given: ((TABLE, batch) for batch in given), lake.storage, {TABLE.name: lake.path(TABLE)}, batches
     )
     return read_reports(report.to_pylist())
 
@@ -103,7 +97,7 @@ def test_rows_are_written_to_the_files_of_their_partition_and_are_there_once_com
     assert all(Path(lake.path(TABLE), file.path).stat().st_size == file.size for file in files)
     assert files[0].ranges == {"local_ts": (DAY_US, DAY_US + 4)}
     assert read(lake) == []
-    Commits(lake, direct(lake)).commit(TABLE, files)
+    Commits(lake).commit(TABLE, files)
     assert read(lake) == given.to_pylist()
 
 
@@ -113,14 +107,14 @@ def test_text_may_come_as_dictionaries_that_differ_from_batch_to_batch(lake: Lak
     given = [batch.set_column(1, "exchange", batch.column("exchange").dictionary_encode()) for batch in plain]
     table = Table(TABLE.name, TABLE.columns, partition_by=("date",), skip_by=("local_ts",))
     (report,) = write_task(
-        lambda batches: ((table, batch) for batch in batches), direct(lake), {TABLE.name: lake.path(TABLE)}, given
+        lambda batches: ((table, batch) for batch in batches), lake.storage, {TABLE.name: lake.path(TABLE)}, given
     )
     [file] = read_reports(report.to_pylist())
     read_back = pq.read_table(Path(lake.path(TABLE), file.path), partitioning=None)
     assert read_back.schema.field("exchange").type == pa.string()
     assert read_back.to_pylist() == pa.Table.from_batches(plain).drop_columns(["date"]).to_pylist()
     by_exchange = written(lake, *given)
-    Commits(lake, direct(lake)).commit(TABLE, by_exchange)
+    Commits(lake).commit(TABLE, by_exchange)
     assert [(file.partition["exchange"], file.rows) for file in by_exchange] == [("a", 2), (None, 2), ("b", 1)]
     assert read(lake) == sorted(pa.Table.from_batches(plain).to_pylist(), key=lambda row: row["n"])
 
@@ -145,7 +139,7 @@ def test_a_task_that_fails_leaves_nothing(lake: Lake, monkeypatch: pytest.Monkey
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        list(write_task(failing, direct(lake), {TABLE.name: lake.path(TABLE)}, ()))
+        list(write_task(failing, lake.storage, {TABLE.name: lake.path(TABLE)}, ()))
     assert list(Path(lake.path(TABLE)).rglob("*.parquet")) == []
 
 
@@ -155,14 +149,14 @@ def test_a_disk_that_takes_no_more_is_said_and_left_as_it_was(lake: Lake) -> Non
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
         with pytest.raises(LakeError, match=r"^files can't be written to .*a lake/silver/things: File too large; .* --lake$"):
-            [*write_task(lambda _: iter([(TABLE, large)]), direct(lake), {TABLE.name: lake.path(TABLE)}, ())]
+            [*write_task(lambda _: iter([(TABLE, large)]), lake.storage, {TABLE.name: lake.path(TABLE)}, ())]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not [*Path(lake.path(TABLE)).rglob("*.parquet")]
 
 
 def test_a_step_is_committed_once_by_whoever_comes_first(lake: Lake) -> None:
-    one, other = Commits(lake, direct(lake)), Commits(lake, direct(lake))
+    one, other = Commits(lake), Commits(lake)
     assert not one.is_done(TABLE, Step("stream/1", 0))
     assert one.commit(TABLE, written(lake, rows((1, "a"))), Step("stream/1", 0))
     assert one.is_done(TABLE, Step("stream/1", 0))
@@ -180,15 +174,15 @@ def test_a_step_is_committed_once_by_whoever_comes_first(lake: Lake) -> None:
 
 def test_steps_outlive_a_checkpoint_of_the_log(lake: Lake) -> None:
     for batch in range(12):
-        Commits(lake, direct(lake)).commit(TABLE, written(lake, rows((1, "a"))), Step("stream/1", batch))
+        Commits(lake).commit(TABLE, written(lake, rows((1, "a"))), Step("stream/1", batch))
     DeltaTable(lake.path(TABLE)).create_checkpoint()
-    assert Commits(lake, direct(lake)).is_done(TABLE, Step("stream/1", 11))
-    assert not Commits(lake, direct(lake)).is_done(TABLE, Step("stream/1", 12))
+    assert Commits(lake).is_done(TABLE, Step("stream/1", 11))
+    assert not Commits(lake).is_done(TABLE, Step("stream/1", 12))
     assert len(read(lake)) == 12
 
 
 def test_files_are_found_by_partition_with_the_times_of_their_rows(lake: Lake) -> None:
-    commits = Commits(lake, direct(lake))
+    commits = Commits(lake)
     commits.commit(TABLE, written(lake, rows((1, "a"), (1, "a"), (1, None), (2, "a"), (3, "a"))))
     asked = [
         {"date": "1970-01-02", "exchange": "a"},
@@ -210,8 +204,8 @@ def test_files_are_found_by_partition_with_the_times_of_their_rows(lake: Lake) -
 def test_a_log_that_takes_no_commit_is_named(lake: Lake) -> None:
     files = written(lake, rows((1, "a")))
     log = Path(lake.path(TABLE), "_delta_log")
-    commits = Commits(lake, direct(lake))
-    assert commits.is_plain(TABLE)
+    commits = Commits(lake)
+    assert not commits.is_done(TABLE, Step("stream/1", 0))
     for entry in log.iterdir():
         entry.unlink()
     log.rmdir()
@@ -234,7 +228,7 @@ overtaking: list[Callable[[], object]] = []
 
 
 def test_of_two_drivers_with_one_batch_the_one_that_is_overtaken_adds_nothing(lake: Lake) -> None:
-    first, second = Commits(lake, direct(lake)), Commits(lake, OvertakenFolder(lake.root))
+    first, second = Commits(lake), Commits(Lake(OvertakenFolder(lake.root)))
     step, batch = Step("stream/1", 7), rows(*[(1, "a")] * 10)
     files = written(lake, batch)
     overtaking.append(lambda: first.commit(TABLE, written(lake, batch), step))
@@ -243,12 +237,12 @@ def test_of_two_drivers_with_one_batch_the_one_that_is_overtaken_adds_nothing(la
     assert not Path(lake.path(TABLE), files[0].path).exists()
     # What others add meanwhile is no reason to stop.
     overtaking.append(lambda: first.commit(TABLE, written(lake, batch), Step("stream/2", 7)))
-    assert Commits(lake, OvertakenFolder(lake.root)).commit(TABLE, written(lake, batch), Step("stream/1", 8))
+    assert Commits(Lake(OvertakenFolder(lake.root))).commit(TABLE, written(lake, batch), Step("stream/1", 8))
     assert len(read(lake)) == 30
 
 
 def test_drivers_that_race_for_each_batch_add_it_once(lake: Lake) -> None:
-    drivers = [Commits(lake, direct(lake)) for _ in range(4)]
+    drivers = [Commits(lake) for _ in range(4)]
     start = threading.Barrier(len(drivers))
 
     def drive(commits: Commits) -> int:
@@ -271,5 +265,5 @@ def test_a_file_that_is_not_as_its_writer_left_it_is_never_named_by_a_log(lake: 
     with pytest.raises(
         LakeError, match=r"^1 of 2 files .* silver\.things can't be found in full, such as .*part-\w+\.parquet; .*$"
     ):
-        Commits(lake, direct(lake)).commit(TABLE, files, Step("stream/1", 0))
+        Commits(lake).commit(TABLE, files, Step("stream/1", 0))
     assert read(lake) == []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tardis_machine.lakehouse.storage import Folder, ObjectStore
+from tardis_machine.lakehouse.storage import Folder
 from tardis_machine.lakehouse.unread import count_files, count_records, count_rows
 
 LAKE = Folder("/lake")
@@ -39,8 +39,6 @@ def test_files_are_left_until_a_batch_is_planned_with_them(tmp_path: Path) -> No
     plan(log, "10", "d.parquet", "long-gone.parquet")
     (log / "0").unlink()
     assert left() == {"files": 1}
-    # Nobody looks into a checkpoint that only Spark reaches.
-    assert count_files(files, ObjectStore(tmp_path.as_uri()), tmp_path.as_uri()) == {}
 
 
 def test_records_are_left_up_to_the_newest_that_a_source_tells_of() -> None:
@@ -94,7 +92,6 @@ def test_nothing_is_told_of_what_can_not_be_known(table: str) -> None:
     begun = {"reservoirVersion": 0, "index": -1, "isStartingVersion": False}
     known = {"description": f"DeltaSource[file:{table}]", "endOffset": begun}
     assert count_rows("gold", LAKE, [known, {"description": "MemoryStream", "endOffset": begun}]) == {}
-    assert count_rows("gold", ObjectStore("s3a://b"), [{"description": "DeltaSource[s3a://b/t]", "endOffset": begun}]) == {}
     assert count_rows("gold", LAKE, [known, {**known, "endOffset": None}]) == {}
     assert count_rows("gold", LAKE, [known, known]) == {"rows for gold": 36}
     Path(table, "_delta_log", f"{0:020}.json").unlink()

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from tardis_machine.messages import Disconnect, to_json
+from tardis_machine.exchanges import LevelRows
+from tardis_machine.messages import UNSET, BookChange, BookLevel, Disconnect, JsNumber, Liquidation, Trade, js_number, to_json
 from tardis_machine.pipeline.frames import to_json_frames, to_raw_frames, to_raw_lines, to_text_frames
+from tests.compiled_or_not import import_as_python, import_compiled
+
+(compiled,), (python,) = (load("tardis_machine.pipeline.frames") for load in (import_compiled, import_as_python))
 
 AT = b"2020-01-01T00:00:01.0020039Z"
 
@@ -48,3 +56,84 @@ def test_raw_frames_are_the_messages_alone() -> None:
 def test_normalized_frames_are_the_messages_json() -> None:
     messages = [Disconnect("bitmex", "2020-01-01T00:00:01.002Z"), Disconnect("x", "2020-01-01T00:00:01.002Z", ["y" * 200])]
     assert read_frames(to_json_frames(messages)) == [to_json(message) for message in messages]
+
+
+def test_the_compiled_ones_are_in_use() -> None:
+    for name in ("to_json_frames", "to_json_lines", "to_raw_frames", "to_raw_lines"):
+        assert getattr(compiled, name).__module__ == "tardis_machine.pipeline.frames_compiled"
+    assert python.to_json_frames.__module__ == "tardis_machine.pipeline.frames"
+    assert (compiled.READS_ROWS, python.READS_ROWS) == (True, False)
+
+
+texts = st.one_of(
+    st.sampled_from(["XBTUSD", "", "é", 'a"b', "a\\b", "a\x01", "12345678é", "1234567\x7f", "x" * 300]), st.text(max_size=40)
+)
+numbers = st.one_of(
+    st.integers(-(10**20), 10**20),
+    st.floats(allow_nan=False, allow_infinity=False).map(js_number),
+    st.decimals(-1_000_000, 1_000_000, places=8).map(float).map(js_number),
+    st.decimals(-1_000_000, 1_000_000, places=2).map(float).map(js_number),
+    st.sampled_from(
+        [0.1, 1e-5, 1.1e-5, 9.9e-6, 1e-7, -0.5, 999999.99999999, 1e6 + 0.1, 1e15, JsNumber(1e-6), float("nan"), 2**63]
+    ),
+)
+odd = st.sampled_from([None, UNSET, "12", True, 5.0])
+fields = st.one_of(texts, numbers, odd)
+levels = st.lists(st.tuples(st.one_of(numbers, odd), st.one_of(numbers, odd)).map(lambda pair: BookLevel(*pair)), max_size=3)
+trades = st.tuples(texts, texts, fields, fields, fields, fields, fields, texts)
+changes = st.tuples(texts, texts, st.one_of(st.booleans(), odd), levels, levels, fields, texts)
+messages = st.one_of(
+    trades.map(lambda values: Trade(*values)),
+    trades.map(lambda values: Liquidation(*values)),
+    changes.map(lambda values: BookChange(*values)),
+)
+
+
+@given(st.lists(messages, max_size=4))
+@example([Trade("a" * size, "b", "1", 1, 0.1, "buy", "t", "t") for size in (1, 8, 256, 257, 70_000)])
+@example([BookChange("a", "b", False, [BookLevel(0.1, 1e-7)] * size, [], None, "t") for size in (0, 1, 4, 3_000)])
+def test_messages_are_written_the_same(some: list[Any]) -> None:
+    assert compiled.to_json_lines(some) == python.to_json_lines(some)
+    assert compiled.to_json_frames(some) == python.to_json_frames(some)
+    assert read_frames(compiled.to_json_frames(some)) == [to_json(message) for message in some]
+
+
+number_texts = st.one_of(
+    st.from_regex(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?", fullmatch=True),
+    st.sampled_from(["0.000001", "0.00000099", "0.0000001", "-0", "-0.0", "123456789012345678901234567890"]),
+)
+cells = st.tuples(number_texts, st.booleans()).map(lambda cell: f'"{cell[0]}"' if cell[1] else cell[0])
+heads = st.sampled_from(['"buy"', '"sell"', '"buyer"', "1"])
+
+
+@given(st.lists(st.tuples(heads, cells, cells), min_size=1, max_size=5), st.booleans())
+@example([('"buy"', "1", "2")] * 5_000, False)
+@example([('"buy"', '"0.0000001"', "1")] * 5_000, True)
+def test_rows_are_written_as_the_levels_that_they_are(rows: list[tuple[str, str, str]], quoted: bool) -> None:
+    three = ("[" + ",".join(f"[{','.join(row)}]" for row in rows) + "]").encode()
+    two = ("[" + ",".join(f"[{','.join(row[1:])}]" for row in rows) + "]").encode()
+    for bids in (
+        LevelRows(two),
+        LevelRows(two.replace(b'"', b""), is_as_sent=True),
+        LevelRows(three, 1),
+        LevelRows(re.sub(rb'"(-?[0-9.]+)"', rb"\1", three), 1, is_as_sent=True, removed_by="buy"),
+        LevelRows(three, 1, side="buy"),
+    ):
+        # What is not plain in its symbol is left to the encoder whole.
+        symbol = '"' if quoted else "XBTUSD"
+        left, read = (BookChange(symbol, "bitmex", True, side, [], None, "t") for side in (bids, list(bids)))
+        assert compiled.to_json_lines([left, left]) == python.to_json_lines([read, read])
+
+
+raw = st.one_of(
+    st.binary(max_size=40), st.builds(lambda message: AT + b" " + message, st.binary(max_size=200)), st.just(b""), st.just(AT)
+)
+
+
+@given(st.lists(raw, max_size=4))
+@example([AT + b" " + b"x" * size for size in (0, 1, 125, 126, 65_535, 65_536)])
+@example([AT[:20] + b" " + AT[20:] + b" {}"])
+def test_recorded_lines_are_written_the_same(lines: list[bytes]) -> None:
+    for name in ("to_raw_frames", "to_raw_lines"):
+        for some in (lines, tuple(lines), [bytearray(line) for line in lines]):
+            assert getattr(compiled, name)(some) == getattr(python, name)(some)

@@ -12,6 +12,7 @@ from tardis_machine.errors import OptionsError
 from tardis_machine.pipeline.request import (
     NormalizedRequest,
     RawRequest,
+    parse_normalized_request,
     parse_normalized_requests,
     parse_raw_request,
     parse_stream_request,
@@ -97,3 +98,18 @@ def test_stream_requests() -> None:
         parse_stream_requests([{"exchange": "bitmex", "dataTypes": ["trade"]}, {"exchange": "kraken", "dataTypes": ["trade"]}])
     with pytest.raises(OptionsError, match="dataTypes: kraken has no liquidation"):
         parse_stream_request({"exchange": "kraken", "symbols": ["BTC/USD"], "dataTypes": ["liquidation"]})
+
+
+@pytest.mark.parametrize(
+    ("parse", "fields", "field"),
+    [
+        (parse_normalized_request, {"symbols": ["XBTUSD", "X" * 1001], "dataTypes": ["trade"]}, "symbols"),
+        (parse_normalized_request, {"dataTypes": ["trade" * 201]}, "dataTypes"),
+        (parse_raw_request, {"filters": [{"channel": "trade", "symbols": ["X" * 1001]}]}, "filters[0].symbols"),
+    ],
+)
+def test_a_name_is_not_longer_than_any_venue_has_one(parse: Any, fields: dict[str, Any], field: str) -> None:
+    options = {"exchange": "bitmex", "from": "2020-02-01", "to": "2020-02-02", **fields}
+    with pytest.raises(OptionsError, match=r"expected texts of at most 1000 characters, got one of 100") as refused:
+        parse(options)
+    assert refused.value.field == field

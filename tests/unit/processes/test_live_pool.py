@@ -23,6 +23,13 @@ async def _publish(publish: PublishSpec, events: AsyncIterable[Events]) -> None:
     raise AssertionError("nothing is to be published")
 
 
+async def begin(pool: LivePool) -> None:
+    """Listens. A request that joined a stream which has ended would wait for ever."""
+    async with asyncio.timeout(20):
+        async for _ in pool.listen([REQUEST], "frames", lambda: None):
+            pass
+
+
 @pytest.mark.parametrize("in_process", [False, True])
 async def test_a_request_that_can_not_begin_says_why_and_takes_no_place(in_process: bool) -> None:
     pool = LivePool(
@@ -30,8 +37,7 @@ async def test_a_request_that_can_not_begin_says_why_and_takes_no_place(in_proce
     )
     for _ in range(3):
         with pytest.raises(OptionsError, match="exchange-urls: expected an exchange that has live data"):
-            async for _ in pool.listen([REQUEST], "frames", lambda: None):
-                pass
+            await begin(pool)
     await pool.stop()
     assert not pool.pids
 
@@ -41,8 +47,7 @@ async def test_a_process_that_can_not_be_started_takes_no_place(monkeypatch: pyt
     pool = LivePool(publish=_publish, urls={}, credentials={}, timings=Timings(), most=1)
     for _ in range(3):
         with pytest.raises(WorkerError, match="a live process can't be started: No such file or directory"):
-            async for _ in pool.listen([REQUEST], "frames", lambda: None):
-                pass
+            await begin(pool)
     await pool.stop()
     assert not pool.pids
 

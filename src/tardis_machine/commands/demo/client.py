@@ -24,7 +24,7 @@ from .plan import FROM_US, DemoPlan
 if TYPE_CHECKING:
     from ...sample.live.separate_process import RemoteExchanges
 
-__all__ = ["run_client"]
+__all__ = ["run_client", "upstream"]
 
 # Longer than any pause of the market, shorter than the timeout of a silent connection.
 _SILENCE_S = 2.0
@@ -34,12 +34,12 @@ _SHOW_EVERY = 2_000
 
 def run_client(plan: DemoPlan, settings: Settings, display: Display) -> dict[str, Counter[str]]:
     """Counts of what the client received, and of what the bus confirmed."""
-    with _upstream(plan, settings, display) as (options, stop_market):
+    with upstream(plan, settings, display) as (options, stop_market):
         return asyncio.run(_serve_and_request(plan, options, stop_market, display))
 
 
 @contextmanager
-def _upstream(plan: DemoPlan, settings: Settings, display: Display) -> Iterator[tuple[dict[str, Any], Callable[[], None]]]:
+def upstream(plan: DemoPlan, settings: Settings, display: Display) -> Iterator[tuple[dict[str, Any], Callable[[], None]]]:
     """Where data comes from, as options of the machine; and what stops it, where it would go on for ever."""
     exchanges = [request["exchange"] for request in plan.requests]
     if plan.live:

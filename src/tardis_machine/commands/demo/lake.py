@@ -62,11 +62,11 @@ def fill_lake(plan: DemoPlan, settings: Settings, events: int, display: Display)
     from ...lakehouse.verify import verify
 
     began_s = display.elapsed_s
+    lake = Lake.at(plan.folder / "lake")
     with display.bar("spark", None) as advance:
         advance(0, "starting")
-        spark = open_session(settings)
+        spark = open_session(settings, lake)
     display.print_line("spark", f"started in {display.elapsed_s - began_s:.1f} s")
-    lake = Lake.at(plan.folder / "lake")
     loading_s = display.elapsed_s
     gold = (f"bars_{plan.bar}", "top_of_book", "gaps")
     with display.bar("lake", 2 * events) as advance:

@@ -15,6 +15,7 @@ from ...telemetry import setup_logging
 from .client import run_client
 from .display import Display
 from .lake import LakeResult, fill_lake
+from .page import PORT, keep_serving
 from .plan import DemoPlan, plan_demo
 from .stage_counts import KINDS, StageCounts
 
@@ -37,7 +38,12 @@ def run(settings: Settings) -> int:
     events = sum(next(iter(stages.counts.values())).values())
     lake = fill_lake(plan, settings, events, display)
     stages.counts.update(lake.counts)
-    return _report(plan, stages, lake, display)
+    code = _report(plan, stages, lake, display)
+    if settings.demo_open:
+        keep_serving(plan, settings, display)
+    else:
+        display.print_line("page", f"http://localhost:{PORT}/ with `make demo OPEN=1`, or --demo-open, which keeps serving")
+    return code
 
 
 def _report(plan: DemoPlan, stages: StageCounts, lake: LakeResult, display: Display) -> int:

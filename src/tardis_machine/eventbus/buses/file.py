@@ -4,16 +4,18 @@ One batch is one file, so that confirmed means renamed into place; how large and
 batch may get. All files lie in one folder, whatever their destination: that is a column.
 
 Invariant: a name that begins with `part-` is a whole, durable file. What is being written begins with a dot and has another ending.
+Names and times of files grow in the order of the batches, also when the clock steps back.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from array import array
 from binascii import hexlify
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +54,8 @@ REQUIRED = ("file-dir",)
 DESTINATION = "events"
 """What the column says where no routing does."""
 _RECORD_BYTES = 1 << 30
+_TIME_FORMAT = "%Y%m%dT%H%M%S.%f"
+_EPOCH = datetime.fromtimestamp(0, UTC)
 # Parquet's own limit is 2 GiB a column of a row group.
 _BATCH_BYTES = 1 << 30
 
@@ -79,6 +83,8 @@ class FileBus:
             raise MissingExtraError("the file bus", "file") from None
         self._folder = folder
         self._written = 0
+        self._last_us = 0
+        """When the newest file was written, by its name."""
 
     async def connect(self) -> None:
         """Makes the folder, shows that it can be written, and removes what was left half-written there."""
@@ -95,6 +101,8 @@ class FileBus:
             for hidden in self._folder.glob(".part-*.new"):
                 if not _is_being_written(hidden):
                     hidden.unlink(missing_ok=True)
+            newest = max((path.name for path in self._folder.glob("part-[0-9]*.parquet")), default="")
+            self._last_us = max(self._last_us, _named_us(newest))
         except OSError as error:
             if isinstance(error, FileExistsError):
                 raise TerminalDeliveryError(f"--file-dir: {str(self._folder)!r} is not a folder") from None
@@ -125,7 +133,9 @@ class FileBus:
         import pyarrow.parquet
 
         self._written += 1
-        name = f"part-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{os.getpid()}-{self._written:06d}.parquet"
+        self._last_us = max(time.time_ns() // 1000, self._last_us + 1)
+        at = _EPOCH + timedelta(microseconds=self._last_us)
+        name = f"part-{at:{_TIME_FORMAT}}-{os.getpid()}-{self._written:06d}.parquet"
         hidden = self._folder / f".{name}.new"
         try:
             pyarrow.parquet.write_table(
@@ -135,6 +145,8 @@ class FileBus:
                 use_dictionary=["key", "destination", "headers.key_value.key"],
                 write_statistics=False,
             )
+            # Who reads the folder goes by the times of files.
+            os.utime(hidden, ns=(self._last_us * 1000, self._last_us * 1000))
             sync(hidden)
             if gate.pass_through(lambda: hidden.rename(self._folder / name)):
                 sync(self._folder)
@@ -165,6 +177,15 @@ class _Gate:
     def shut(self) -> None:
         with self._lock:
             self._is_shut = True
+
+
+def _named_us(name: str) -> int:
+    """When a file was written, by its name; 0 for one that is named otherwise."""
+    try:
+        at = datetime.strptime(name.split("-")[1], _TIME_FORMAT).replace(tzinfo=UTC)
+    except (IndexError, ValueError):
+        return 0
+    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def _is_being_written(hidden: Path) -> bool:

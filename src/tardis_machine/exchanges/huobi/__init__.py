@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 
 from ...filters import Filter
-from .._exchange import Exchange, Version
+from .._exchange import About, Exchange, Version
 from .._feed import LiveApi
 from .._mapper import Json
 from . import derivatives, market, options
@@ -105,3 +105,22 @@ EXCHANGES = (
         None,
     ),
 )
+
+ABOUT = {
+    "huobi": About(
+        "400 levels a side, by changes and a snapshot that is asked for; whole before 2020-07-03",
+        "Ids of trades have more digits than a double holds: all are kept.",
+    ),
+    "huobi-dm": About(
+        "150 levels a side", "A future goes by its alias (BTC_CW); liquidations wait for the message that tells it."
+    ),
+    "huobi-dm-swap": About(
+        "150 levels a side", "Prices and funding of a ticker are heard at two addresses; open interest is polled."
+    ),
+    "huobi-dm-linear-swap": About(
+        "150 levels a side", "Prices and funding of a ticker are heard at two addresses; open interest is polled."
+    ),
+    "huobi-dm-options": About(
+        "what the venue sent", "Delisted after some months; its summaries join three channels.", closed="2021-06-26"
+    ),
+}

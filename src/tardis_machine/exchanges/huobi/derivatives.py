@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from ...messages import UNSET, DerivativeTicker, Liquidation
 from .._mapper import Json, Mapper
 from .._parsing import text_of, timestamp_from_ms, to_number, verbatim
+from .._remembered import Remembered
 from .._spelling import Spelling
 from .._ticker import TickerMapper
 from .envelope import to_side
@@ -102,7 +103,7 @@ class HuobiFuturesLiquidationMapper(HuobiLiquidationMapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # By the code of the contract.
-        self._aliases: dict[str, str] = {}
+        self._aliases: Remembered[str, str] = Remembered()
 
     def accepts(self, message: Json) -> bool:
         return message.get("op") == "notify" and message["topic"].endswith((".liquidation_orders", ".contract_info"))

@@ -12,7 +12,8 @@ from typing import Any
 
 from ...messages import UNSET, BookLevel, Side
 from .._mapper import Json
-from .._parsing import verbatim
+from .._parsing import levels_as_sent, verbatim
+from .._rows import is_array
 from .._spelling import Spelling
 
 __all__ = ["MARKET_SPELLING", "sides_of", "symbol_of", "to_levels", "to_side", "with_long_ids"]
@@ -36,16 +37,16 @@ def symbol_of(channel: str) -> str:
 def sides_of(book: Json) -> tuple[Sequence[Any], Sequence[Any]]:
     """Bids and asks; empty where they are missing, or are no list."""
     bids, asks = book.get("bids"), book.get("asks")
-    return bids if type(bids) is list else (), asks if type(asks) is list else ()
+    return bids if is_array(bids) else (), asks if is_array(asks) else ()
 
 
 def to_levels(pairs: Iterable[Sequence[Any]]) -> list[BookLevel]:
     """`[[price, amount], …]` of JSON numbers."""
-    return [BookLevel(verbatim(pair[0]), verbatim(pair[1])) if len(pair) > 1 else _short_level(pair) for pair in pairs]
-
-
-def _short_level(pair: Sequence[Any]) -> BookLevel:
-    return BookLevel(verbatim(pair[0]) if pair else UNSET, UNSET)
+    try:
+        return levels_as_sent(pairs)
+    except IndexError:
+        columns = [(*pair, UNSET, UNSET)[:2] for pair in pairs]
+        return [BookLevel(verbatim(price), verbatim(amount)) for price, amount in columns]
 
 
 def to_side(direction: Any) -> Side:

@@ -13,6 +13,7 @@ from ...messages import UNSET, BookChange, BookTicker, Trade
 from .._joined_book import JoinRules, links
 from .._mapper import Json, Mapper
 from .._parsing import nonzero_number, text_of, timestamp_from_ms, to_number, verbatim
+from .._remembered import Remembered, Seen
 from .envelope import MARKET_SPELLING, sides_of, symbol_of, to_levels, to_side
 
 __all__ = [
@@ -94,9 +95,9 @@ class HuobiMbpBookChangeMapper(Mapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # The last changes of each symbol, as messages.
-        self._kept: dict[str, deque[Json]] = {}
+        self._kept: Remembered[str, deque[Json]] = Remembered()
         # Symbols that had a snapshot.
-        self._begun: set[str] = set()
+        self._begun: Seen[str] = Seen()
 
     def accepts(self, message: Json) -> bool:
         return ".mbp." in (message.get("ch") or message.get("rep", ""))

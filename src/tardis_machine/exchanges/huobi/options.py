@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from ...messages import UNSET, OptionSummary, Timestamp
 from .._mapper import Json, Mapper
 from .._parsing import nonzero_number, timestamp_from_ms, timestamp_from_text, to_number, verbatim
+from .._remembered import Remembered
 from .._spelling import AS_TYPED, Spelling
 
 __all__ = ["HuobiOptionSummaryMapper"]
@@ -47,8 +48,8 @@ class HuobiOptionSummaryMapper(Mapper):
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        self._index_prices: dict[str, Any] = {}
-        self._open_interests: dict[str, Any] = {}
+        self._index_prices: Remembered[str, Any] = Remembered()
+        self._open_interests: Remembered[str, Any] = Remembered()
 
     def accepts(self, message: Json) -> bool:
         return message.get("ch", "").endswith((".open_interest", ".option_index", ".option_market_index"))

@@ -5,7 +5,7 @@ Both build books from a REST snapshot and the updates around it, by their versio
 
 from __future__ import annotations
 
-from .._exchange import Exchange, Version
+from .._exchange import About, Exchange, Version
 from .._feed import LiveApi
 from . import futures, spot
 
@@ -35,3 +35,10 @@ EXCHANGES = (
         live=LiveApi(futures.MexcFuturesFeed, "wss://contract.mexc.com", "https://contract.mexc.com"),
     ),
 )
+
+ABOUT = {
+    "mexc": About(
+        "5,000 levels a side from a snapshot over REST, then every change", "Live frames are Protobuf, recorded as JSON."
+    ),
+    "mexc-futures": About("5,000 levels a side from a snapshot over REST, then every change", "Amounts are contracts."),
+}

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...filters import Filter
 from ...messages import UNSET
-from .._exchange import Exchange, Version
+from .._exchange import About, Exchange, Version
 from .._feed import LiveApi
 from .._mapper import Json
 from . import spreads, v3, v5
@@ -172,3 +172,15 @@ EXCHANGES = (
         socket_url="wss://real.okcoin.com:8443",
     ),
 )
+
+ABOUT = {
+    "okcoin": About("what the venue sends: snapshot and changes", "OKX's sister: its channels with dates of their own."),
+    "okex": About(
+        "400 levels a side",
+        "OKX; an account's credentials open better channels of the book.",
+    ),
+    "okex-futures": About("400 levels a side", "As okex; delivery futures."),
+    "okex-swap": About("400 levels a side", "As okex; perpetual swaps."),
+    "okex-options": About("400 levels a side", "As okex; summaries join the greeks, the ticker, open interest and mark price."),
+    "okex-spreads": About("what the venue sends", "Pairs of instruments that are traded as one; at an address of its own."),
+}

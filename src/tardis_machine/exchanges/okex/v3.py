@@ -12,6 +12,7 @@ from typing import ClassVar
 from ...messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
 from .._mapper import Json, Mapper
 from .._parsing import levels, timestamp_from_text, to_number
+from .._remembered import Remembered
 from .._spelling import Spelling
 from .._ticker import TickerMapper
 from .instrument import option_terms
@@ -153,7 +154,7 @@ class OkexV3OptionSummaryMapper(Mapper):
 
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
-        self._index_prices: dict[str, float] = {}
+        self._index_prices: Remembered[str, float] = Remembered()
 
     def accepts(self, message: Json) -> bool:
         return message.get("table") in self.channels

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, cast
 from ...messages import UNSET, BookChange, BookTicker, DerivativeTicker, Liquidation, OptionSummary, Trade
 from .._mapper import Json, Mapper
 from .._parsing import levels, nonzero_number, timestamp_from_ms, to_number
+from .._remembered import Remembered
 from .._spelling import Spelling
 from .._ticker import PendingTicker, TickerMapper
 from .instrument import family_of, index_of, option_terms, spell_instrument
@@ -47,10 +48,10 @@ class OkexV5TradeMapper(OkexV5Mapper):
         arg = message.get("arg")
         return arg is not None and arg.get("channel") in self.reads and "event" not in message
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
+    def map(self, message: Json, local_timestamp: str) -> list[Trade]:
         symbol_field = self.symbol_field
-        for trade in message["data"]:
-            yield Trade(
+        return [
+            Trade(
                 trade.get(symbol_field, UNSET),
                 self.exchange,
                 trade.get("tradeId", UNSET),
@@ -60,6 +61,8 @@ class OkexV5TradeMapper(OkexV5Mapper):
                 timestamp_of(trade),
                 local_timestamp,
             )
+            for trade in message["data"]
+        ]
 
 
 class OkexV5AllTradesMapper(OkexV5TradeMapper):
@@ -73,13 +76,15 @@ class OkexV5BookChangeMapper(OkexV5Mapper):
 
     channels = ("books-l2-tbt",)
 
-    def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
+    def map(self, message: Json, local_timestamp: str) -> list[BookChange]:
         symbol, action = message["arg"].get("instId", UNSET), message.get("action")
+        changes: list[BookChange] = []
         for book in message["data"]:
             bids, asks = levels(book["bids"]), levels(book["asks"])
             timestamp = timestamp_of(book)
             if (bids or asks or action != "update") and timestamp != EPOCH:
-                yield BookChange(symbol, self.exchange, action == "snapshot", bids, asks, timestamp, local_timestamp)
+                changes.append(BookChange(symbol, self.exchange, action == "snapshot", bids, asks, timestamp, local_timestamp))
+        return changes
 
 
 class OkexV5PublicBookChangeMapper(OkexV5BookChangeMapper):
@@ -220,10 +225,10 @@ class OkexV5OptionSummaryMapper(OkexV5Mapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # What each channel said last, by instrument or index.
-        self._index_prices: dict[str, float] = {}
-        self._open_interests: dict[str, float] = {}
-        self._mark_prices: dict[str, float] = {}
-        self._tickers: dict[str, Json] = {}
+        self._index_prices: Remembered[str, float] = Remembered()
+        self._open_interests: Remembered[str, float] = Remembered()
+        self._mark_prices: Remembered[str, float] = Remembered()
+        self._tickers: Remembered[str, Json] = Remembered()
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[OptionSummary]:
         channel, data = message["arg"]["channel"], message["data"]

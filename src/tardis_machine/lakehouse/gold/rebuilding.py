@@ -18,6 +18,7 @@ Invariant: pure, batches in, batches out, holding one symbol's books at a time; 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -28,7 +29,19 @@ from ...messages import BookChange, BookLevel
 from .recorders import Recorder, choose, forget_silent
 from .windows import HOUR_US, SECOND_US
 
-__all__ = ["BOOKS", "CHANGE", "DISCONNECT", "KNOWN", "REBUILT", "REBUILT_DDL", "SECONDS", "TOP", "Sampling", "rebuild"]
+__all__ = [
+    "BOOKS",
+    "CHANGE",
+    "DISCONNECT",
+    "KNOWN",
+    "REBUILT",
+    "REBUILT_DDL",
+    "SECONDS",
+    "TOP",
+    "Sampling",
+    "rebuild",
+    "starts_of_places",
+]
 
 KNOWN, CHANGE, DISCONNECT = 0, 1, 2
 """Kinds of rows that come in: a book to begin with, a change, a lost connection."""
@@ -279,7 +292,7 @@ def rebuild(samplings: Sequence[Sampling], batches: Iterable[pa.RecordBatch]) ->
         bids, asks = _sides(batch["bids"]), _sides(batch["asks"])
         are_snapshots = batch["is_snapshot"].to_pylist()
         others = [*zip(*(batch[name].to_pylist() for name in _ROW), strict=True)]
-        for first, end in pairwise(_starts_of_places(batch)):
+        for first, end in pairwise(starts_of_places(batch)):
             exchange, symbol, emit_from_us, until_us = (
                 batch[name][first].as_py() for name in ("exchange", "symbol", "emit_from_us", "until_us")
             )
@@ -301,7 +314,7 @@ def rebuild(samplings: Sequence[Sampling], batches: Iterable[pa.RecordBatch]) ->
         yield _to_batch(out)
 
 
-def _starts_of_places(batch: pa.RecordBatch) -> list[int]:
+def starts_of_places(batch: pa.RecordBatch) -> list[int]:
     """The rows with which another symbol begins, and the end of the batch."""
     indices = [batch[name].dictionary_encode().indices.to_numpy() for name in ("exchange", "symbol")]
     is_other = np.any([np.diff(found, prepend=-1) != 0 for found in indices], axis=0)
@@ -355,3 +368,8 @@ def _to_levels(sides: Sequence[Sequence[BookLevel] | None]) -> pa.ListArray:
     items = pa.StructArray.from_arrays([prices, amounts], fields=list(_LEVELS.value_type))
     mask = pa.array([side is None for side in sides])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, type=_LEVELS, mask=mask)
+
+
+# Where it was compiled, this is done there.
+with suppress(ImportError):
+    from .rebuilding_compiled import *  # noqa: F403

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...computed.order_book import OrderBook
+from ...computed.order_book import PlainOrderBook
 from .windows import HOUR_US, SECOND_US
 
 __all__ = ["FORGET_US", "RECORDER", "SILENT_US", "Recorder", "choose", "forget_silent"]
@@ -38,7 +38,7 @@ class Recorder:
         # None: whoever it was, in a lake of an earlier release.
         self.name = name
         # None: there is none before a snapshot, and after a lost connection.
-        self.book: OrderBook | None = None
+        self.book: PlainOrderBook | None = None
         # When the last snapshot came, and when anything did.
         self.since_us = self.heard_us = -(1 << 62)
         # The exchange's time of the last change.
@@ -51,10 +51,10 @@ class Recorder:
         # Levels that were removed at this instant, as the book was crossed.
         self.crossed = 0
 
-    def open(self) -> OrderBook:
+    def open(self) -> PlainOrderBook:
         """The book, made where there is none."""
         if self.book is None:
-            self.book = OrderBook(on_removed=self._count_crossed)
+            self.book = PlainOrderBook(on_removed=self._count_crossed)
         return self.book
 
     def _count_crossed(self, *_: object) -> None:

@@ -9,15 +9,15 @@ Invariant: a window's rows are those that its product computes from the rows of 
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..lake import Lake, prepare_table
+from ..rewriting import Replacement, replace_rows
 from ..silver import SILVER_TABLES
 from ..streams import BatchWriter, read_table_stream
 from ..tables import EVENTS, Table
@@ -43,7 +43,7 @@ def read_changes(spark: SparkSession, lake: Lake, chosen: Chosen, max_batch_byte
     """Where new rows of the tables that products are made of belong, as a stream."""
     streams = []
     for source in chosen.sources:
-        prepare_table(spark, lake, _TABLES[source])
+        prepare_table(lake, _TABLES[source])
         rows = read_table_stream(spark, lake, _TABLES[source], max_batch_bytes)
         if source == "control_events":
             rows = rows.where("kind = 'disconnect'")
@@ -83,7 +83,7 @@ class GoldWriter(BatchWriter):
         spark = batch.sparkSession
         places = batch.groupBy("source", *PLACE, "local_s", "clock_s").agg(F.min("local_us").alias("first_us"))
         touched = Touched(places.toArrow().cast(TOUCHED))
-        self._made |= {table.name for table in self._chosen.tables if self.prepare(spark, table)}
+        self._made |= {table.name for table in self._chosen.tables if self.prepare(table)}
         if touched.sources & {"book_changes", "control_events"} and self._chosen.has_books:
             seconds = self._write_books(spark, touched)
             if seconds is not None and self._chosen.has_tops:
@@ -171,7 +171,7 @@ class GoldWriter(BatchWriter):
         # Before they are written: Spark computes anew whatever it has kept of a table that is written to.
         count, span_us = source.count(), source.span_us(time)
         if span_us and may_replace:
-            self._replace(source, span_us, table, only, keys)
+            self._replace(source, span_us, table, (*only, *keys))
         elif span_us:
             self.appender.append_rows(source.frame, table, held=source.table)
         self.counts.add(table.name, count)
@@ -198,28 +198,20 @@ class GoldWriter(BatchWriter):
             rows = rows.where(F.col(name).eqNullSafe(F.lit(value)))
         return rows
 
-    def _replace(
-        self, source: Settled, span_us: tuple[int, int], table: Table, only: Mapping[str, object], keys: Sequence[str]
-    ) -> None:
-        spark, time = source.frame.sparkSession, time_of(table)
-        # Literals, so that only the files that matter are looked at.
-        pruned = [
-            *(f"old.`{name}` = {_literal(value)}" for name, value in only.items()),
-            *(f"old.{name} IN ({', '.join(map(_literal, source.values(name)))})" for name in ("date", "exchange")),
-            f"old.{time} BETWEEN {_literal(to_instant(span_us[0]))} AND {_literal(to_instant(span_us[1]))}",
-        ]
-        columns = [f"`{name}`" for name in table.columns]
-        gone = "WHEN MATCHED AND new._is_gone THEN DELETE " if "_is_gone" in source.frame.columns else ""
-        view = f"gold_{uuid.uuid4().hex}"
-        source.frame.createOrReplaceTempView(view)
-        with self.appender.spark_commit(table):
-            spark.sql(
-                f"MERGE INTO delta.`{self.lake.path(table)}` AS old USING {view} AS new "  # noqa: S608 - names of our own
-                f"ON {' AND '.join([*pruned, *(f'old.{key} <=> new.{key}' for key in ('date', *keys))])} {gone}"
-                f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = new.{name}' for name in columns)} "
-                f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})"
-            )
-        spark.catalog.dropTempView(view)
+    def _replace(self, source: Settled, span_us: tuple[int, int], table: Table, keys: Iterable[str]) -> None:
+        """Puts rows in the place of those that have their keys; of those marked as gone only the old ones go."""
+        by = [*dict.fromkeys(("date", "exchange", *keys))]
+        if source.table is not None:
+            values, new = source.table.select(by), source.table
+            if "_is_gone" in new.column_names:
+                new = new.filter(pc.invert(new["_is_gone"]))
+            written = self.appender.write_rows(source.frame, table, held=new.select([*table.columns]))
+        else:
+            values = source.frame.select(*by).toArrow()
+            frame = source.frame.where("NOT _is_gone") if "_is_gone" in source.frame.columns else source.frame
+            written = self.appender.write_rows(frame, table)
+        replaced = Replacement(table, self.appender.commits.schema(table), by, values, time_of(table), span_us)
+        replace_rows(source.frame.sparkSession, self.appender, replaced, written)
 
 
 def _in_ranges(rows: DataFrame, limits: DataFrame, condition: str) -> DataFrame:
@@ -236,12 +228,3 @@ def _with_gone(source: Settled, old: DataFrame, keys: Sequence[str]) -> Settled:
     both = settle(source.frame.withColumn("_is_gone", F.lit(False)).unionByName(gone), has_levels="bids" in old.columns)
     source.free()
     return both
-
-
-def _literal(value: object) -> str:
-    """A value as SQL writes it."""
-    if isinstance(value, datetime):
-        return f"TIMESTAMP '{value.isoformat()}'"
-    if isinstance(value, date):
-        return f"DATE '{value}'"
-    return str(value) if isinstance(value, int) else "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -9,6 +9,8 @@ What several recorders heard has several event ids. Executions are besides compa
 (`venue_identity`), with those of the table that have the same venue's times, and with each other: of a symbol that several sessions of
 a batch have, one task takes all executions.
 
+Parts of a book have its time: one task takes all that a batch has of it, and puts them together with those that came before.
+
 Invariant: of a batch every new event comes out of exactly one task.
 """
 
@@ -26,12 +28,13 @@ import pyarrow.parquet as pq
 
 from ..commits import MAX_SKEW_US, TableFile
 from ..sources.records import SCHEMA
-from ..storage import DirectStorage
+from ..storage import Storage
 from ..streams import split_refused
 from ..tables import QUARANTINE, Table
 from . import SILVER_TABLES
 from .repeats import ORDER, Mask, find_new
 from .venue_identity import VENUE_COLUMNS, find_unpaired
+from .whole_books import BOOK_PARTS, SPLIT, put_together, split_off
 
 __all__ = ["SilverTask", "decode_events", "run_task"]
 
@@ -40,6 +43,7 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 _INSTANT = pa.timestamp("us", "UTC")
 DAY_US = 86_400_000_000
 _ROWS_IN_BATCH = 20_000
+PARTS = BOOK_PARTS.name.partition(".")[2]
 _INDEX = ["event_id", "payload_case", "local_ts"]
 _READ = ["symbol", "payload_case", "local_ts", "origin", "event_id", "session", "sequence", "value"]
 
@@ -47,7 +51,7 @@ _READ = ["symbol", "payload_case", "local_ts", "origin", "event_id", "session", 
 class SilverTask(msgspec.Struct, frozen=True):
     """What one task takes of the files that have the batch's events of one exchange, of a date or of some that follow one another."""
 
-    storage: DirectStorage
+    storage: Storage
     exchange: str | None
     paths: tuple[tuple[str | None, str], ...]
     """Each with the date of its rows."""
@@ -60,10 +64,13 @@ class SilverTask(msgspec.Struct, frozen=True):
 
 def run_task(task: SilverTask) -> Iterator[tuple[Table, pa.RecordBatch]]:
     """The new events of a task, as rows of their tables."""
-    files = [_open(task.storage, path) for _, path in task.paths]
+    files = [task.storage.open_parquet(path) for _, path in task.paths]
     is_taken, is_compared = _find_taken(files, task)
     held: dict[str, list[pa.RecordBatch]] = {}
+    parts: list[pa.RecordBatch] = []
     for table, rows in _read_taken(files, is_taken, task):
+        if table is BOOK_PARTS:
+            parts.append(rows)
         name = table.name.partition(".")[2]
         if name in is_compared:
             held.setdefault(name, []).append(rows)
@@ -71,6 +78,33 @@ def run_task(task: SilverTask) -> Iterator[tuple[Table, pa.RecordBatch]]:
             yield table, rows
     for name, batches in held.items():
         yield from _without_known_executions(name, pa.Table.from_batches(batches), task)
+    if parts:
+        yield from _new_wholes(pa.Table.from_batches(parts), task)
+
+
+def _new_wholes(parts: pa.Table, task: SilverTask) -> Iterator[tuple[Table, pa.RecordBatch]]:
+    """The books that new parts make whole, and that did not come whole."""
+    spans, wholes, found = _spans(parts.column("local_ts")), parts.column("whole_event_id").combine_chunks(), [parts]
+    for known in task.known[PARTS]:
+        if any(known.first_us <= last_us and first_us <= known.last_us for first_us, last_us in spans):
+            with task.storage.open_parquet(known.path) as file:
+                groups = _overlapping(file, "local_ts", spans)
+                rows = _zoned(file.read_row_groups(groups, use_threads=False))
+            rows = rows.filter(pc.is_in(rows.column("whole_event_id"), wholes))
+            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+            # These two stand in the table's log.
+            columns |= {
+                "date": columns["local_ts"].cast(pa.date32()),
+                "exchange": pa.repeat(pa.scalar(task.exchange, pa.string()), len(rows)),
+            }
+            found.append(pa.table({name: columns[name] for name in parts.schema.names}).cast(parts.schema))
+    for table, rows in put_together(pa.concat_tables(found)):
+        name = table.name.partition(".")[2]
+        ids = [*_read_known(task.storage, task.known[name], spans).chunks]
+        for _, path in task.paths:
+            with task.storage.open_parquet(path) as file:
+                ids += file.read(["event_id"], use_threads=False).column("event_id").chunks
+        yield table, rows.filter(pc.invert(pc.is_in(rows.column("event_id"), pa.chunked_array(ids, pa.binary()))))
 
 
 def _read_taken(files: Sequence[pq.ParquetFile], is_taken: Mask, task: SilverTask) -> Iterator[tuple[Table, pa.RecordBatch]]:
@@ -91,17 +125,12 @@ def _without_known_executions(name: str, rows: pa.Table, task: SilverTask) -> It
     if span[0] is not None:
         for known in task.known[name]:
             if known.first_event_us <= span[1] and span[0] <= known.last_event_us:
-                with _open(task.storage, known.path) as file:
+                with task.storage.open_parquet(known.path) as file:
                     found.append(_zoned(file.read_row_groups(_overlapping(file, "event_ts", [span]), columns, use_threads=False)))
     empty = rows.slice(0, 0).select(columns)
     unpaired = find_unpaired(rows, pa.concat_tables([empty, *(part.select(columns).cast(empty.schema) for part in found)]), name)
     for batch in rows.filter(pa.array(unpaired)).to_batches():
         yield table, batch
-
-
-def _open(storage: DirectStorage, path: str) -> pq.ParquetFile:
-    # Spark, which rewrites files when it joins small ones, has instants of a type of its own.
-    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us", filesystem=storage.filesystem)
 
 
 def _find_taken(files: Sequence[pq.ParquetFile], task: SilverTask) -> tuple[Mask, set[str]]:
@@ -118,10 +147,15 @@ def _find_taken(files: Sequence[pq.ParquetFile], task: SilverTask) -> tuple[Mask
             continue
         events = index if len(rows) == len(index) else index.take(pa.array(rows))
         spans = _spans(events.column("local_ts"))
-        known = task.known[silver.name]
+        known = (*task.known[silver.name], *(task.known[PARTS] if silver.name in SPLIT else ()))
         ids = events.column("event_id")
         known_ids = _read_known(task.storage, known, spans)
         is_taken[rows] = find_new(ids, known_ids, lambda rows=rows: _read_all(files, [*ORDER]).take(pa.array(rows)))  # type: ignore[misc]
+        if silver.name in SPLIT and task.parts > 1:
+            _, first, place = np.unique(
+                events.column("local_ts").cast(pa.int64()).to_numpy(), return_index=True, return_inverse=True
+            )
+            owners[rows] = owners[rows[first[place]]]
         if silver.name in VENUE_COLUMNS:
             symbols = _of_several_sessions(_read_all(files, ["symbol", "session"]).take(pa.array(rows)))
             if symbols or any(_is_near(file, spans) for file in known):
@@ -170,12 +204,12 @@ def _zoned(rows: Rows) -> Rows:
     return rows
 
 
-def _read_known(storage: DirectStorage, files: Sequence[TableFile], spans: Sequence[Span]) -> pa.ChunkedArray:
+def _read_known(storage: Storage, files: Sequence[TableFile], spans: Sequence[Span]) -> pa.ChunkedArray:
     """The ids in files, as far as their times overlap."""
     found: list[pa.Array] = []
     for known in files:
         if any(known.first_us <= last_us and first_us <= known.last_us for first_us, last_us in spans):
-            with _open(storage, known.path) as file:
+            with storage.open_parquet(known.path) as file:
                 groups = _overlapping(file, "local_ts", spans)
                 found += file.read_row_groups(groups, ["event_id"], use_threads=False).column("event_id").chunks
     return pa.chunked_array(found, pa.binary())
@@ -232,4 +266,7 @@ def decode_events(events: pa.RecordBatch) -> Iterator[tuple[Table, pa.RecordBatc
             decoded = silver.decode(own.column("value"))
             columns = dict(zip(own.schema.names, own.columns, strict=True))
             columns |= {column.name: pc.struct_field(decoded, place) for place, column in enumerate(decoded.type)}
-            yield from split_refused(silver.table, columns)
+            parts, wholes = split_off(silver.name, columns) if silver.name in SPLIT else (None, columns)
+            if parts is not None:
+                yield BOOK_PARTS, parts
+            yield from split_refused(silver.table, wholes)

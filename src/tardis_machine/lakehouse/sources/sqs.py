@@ -76,10 +76,9 @@ def find_landing_folder(lake: str | Path, given: Path | None) -> Path:
     """Where messages wait to be taken in: in the folder that was given, or in the lake's own."""
     if given is not None:
         return given
-    folder = open_storage(lake).local_folder
-    if folder is None:
+    if "://" in str(lake):
         raise LakeError(f"messages of SQS can't wait in {lake}, which is not a folder; name a folder for them with --landing-dir")
-    return folder / "_landing"
+    return Path(open_storage(lake).root) / "_landing"
 
 
 class SqsSource(Source):

@@ -1,29 +1,31 @@
 """What a place has to offer so that a lake can lie there.
 
-`Storage` is what every place offers, if need be through Spark. `DirectStorage` is for places whose files workers and the driver also
-reach by themselves: there workers write the files of tables, and the driver commits them. A caller asks for `Storage.direct` and
-leaves the work to Spark where it is None; no caller asks what kind of place it is.
+The driver and every worker reach it without Spark: workers write the files of tables, and the driver commits them. Spark reads there
+too, and keeps its checkpoints there; what it has to be told for that is `spark_conf`.
 
 Invariant: this is file I/O alone. What a commit must not do twice is decided in `commits`.
 """
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...errors import LakeError
+
 if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
     from deltalake import DeltaTable
-    from pyarrow.fs import FileSystem
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from ..tables import Table
 
-__all__ = ["DirectStorage", "Storage", "StoredTable"]
+__all__ = ["Storage", "StoredTable"]
 
 
 class StoredTable(NamedTuple):
@@ -37,21 +39,35 @@ class StoredTable(NamedTuple):
 class Storage(ABC):
     """A place for files. Equal ones are the same place, and workers get a copy.
 
-    Paths are texts that begin with `root`, as Spark takes them. A method with a Spark session among its arguments may run a Spark job;
-    the others may be called before there is a session, and are quick.
+    Paths are texts that begin with `root`, as Spark takes them.
     """
 
     root: str
 
     @property
     @abstractmethod
-    def direct(self) -> DirectStorage | None:
-        """The same place, reached without Spark; None where only Spark reaches it."""
+    def local_folder(self) -> Path | None:
+        """The root as a folder of this machine, for files that programs leave there for each other; None where it is none."""
 
     @property
     @abstractmethod
-    def local_folder(self) -> Path | None:
-        """The root as a folder of this machine, for files that programs leave there for each other; None where it is none."""
+    def renames(self) -> bool:
+        """Whether of two jobs that give a file the same name one is refused: Spark's checkpoints then belong to one job."""
+
+    @property
+    @abstractmethod
+    def spark_conf(self) -> Mapping[str, str]:
+        """What Spark has to be told so that it reaches the place."""
+
+    @property
+    @abstractmethod
+    def jars(self) -> str | None:
+        """The set of jars that Spark needs besides its own and Delta's; None where it needs none."""
+
+    @property
+    @abstractmethod
+    def log_options(self) -> dict[str, str] | None:
+        """What delta-rs has to be told."""
 
     @abstractmethod
     def create(self) -> None:
@@ -59,52 +75,95 @@ class Storage(ABC):
 
     @abstractmethod
     def is_missing(self) -> bool:
-        """Whether the root is known not to be there; False also where only Spark could tell."""
-
-    @abstractmethod
-    def read_text(self, spark: SparkSession, path: str) -> str:
-        """What stands in a small file; nothing where there is none."""
-
-    @abstractmethod
-    def write_text(self, spark: SparkSession, path: str, text: str) -> None:
-        """Writes a small file, whole or not at all, in place of one that is there; it is durable when this returns."""
-
-    @abstractmethod
-    def read_table(self, spark: SparkSession, path: str) -> StoredTable | None:
-        """The declaration of the table there; None where there is none. LakeError where what is there is not a table."""
-
-    @abstractmethod
-    def create_table(self, spark: SparkSession, path: str, table: Table) -> None:
-        """Makes an empty table, durably; changes nothing where another job has just made one."""
-
-
-class DirectStorage(Storage):
-    """A place that the driver and every worker reach without Spark."""
-
-    @property
-    @abstractmethod
-    def filesystem(self) -> FileSystem:
-        """What Arrow reads and writes files with; it takes paths of this storage."""
+        """Whether nothing is there; OSError where that can't be told."""
 
     @abstractmethod
     def to_path(self, name: str) -> str:
-        """The path of a file as Spark names it, with a scheme and without escapes."""
+        """The path of a file as Spark names it, without escapes."""
 
     @abstractmethod
     def list_files(self, folder: str, pattern: str, *, below: bool = False) -> list[str]:
         """The paths of the files whose names match, in a folder or also in those below it; none where there is no such folder."""
 
     @abstractmethod
-    def read_file(self, path: str) -> str:
-        """The text of a file; OSError where there is none."""
+    def read_text(self, path: str) -> str:
+        """What stands in a small file; nothing where there is none."""
+
+    @abstractmethod
+    def write_text(self, path: str, text: str) -> None:
+        """Writes a small file, whole or not at all, in place of one that is there; it is durable when this returns."""
+
+    @abstractmethod
+    def open_parquet(self, path: str) -> pq.ParquetFile:
+        """A Parquet file to read; FileNotFoundError where there is none."""
+
+    @abstractmethod
+    def create_file(self, path: str) -> pa.NativeFile:
+        """A new file to write, with the folders above it. Nobody finds it before it is closed, or finds it unfinished."""
+
+    @abstractmethod
+    def remove_file(self, path: str) -> None:
+        """Removes a file; one that is not there is no error."""
+
+    @abstractmethod
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """Of files; None where there is none."""
 
     @abstractmethod
     def sync(self, paths: Iterable[str]) -> None:
         """Returns when files outlast a power cut: what they hold, and their names in their folders; OSError where that failed."""
 
-    @abstractmethod
     def open_log(self, path: str, version: int | None = None) -> DeltaTable:
         """The log of the table there, at its latest version or at the one asked for.
 
-        Commits to it are put-if-absent: of two writers of one version one is refused, and tries the next.
+        Commits to it are put-if-absent: of two writers of one version one is refused, and tries the next. It is read by delta-rs, in a
+        hundredth of the time that Spark takes to ask itself.
         """
+        from deltalake import DeltaTable
+
+        return DeltaTable(path, version=version, storage_options=self.log_options)
+
+    def read_table(self, path: str) -> StoredTable | None:
+        """The declaration of the table there; None where there is none. LakeError where what is there is not a table."""
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+        from pyspark.sql.types import StructType
+
+        if not self._has_log(path):
+            return None
+        try:
+            log = self.open_log(path)
+        except TableNotFoundError:
+            # A log that others are just about to begin.
+            return None
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{path} holds no table that can be read: {' '.join(str(error).split())}") from error
+        return StoredTable(StructType.fromJson(json.loads(log.schema().to_json())), log.metadata().configuration)
+
+    @abstractmethod
+    def _has_log(self, path: str) -> bool:
+        """Whether a table's log may be there."""
+
+    def create_table(self, path: str, table: Table) -> None:
+        """Makes an empty table, durably; changes nothing where another job has just made one."""
+        from deltalake import DeltaTable, Schema
+        from pyspark.sql.types import StructType
+
+        DeltaTable.create(
+            path,
+            Schema.from_json(StructType.fromDDL(table.ddl).json()),
+            mode="ignore",
+            partition_by=list(table.partition_by),
+            configuration=dict(table.properties),
+            raise_if_key_not_exists=False,
+            storage_options=self.log_options,
+        )
+        self.sync([f"{path}/_delta_log/{0:020}.json"])
+
+    def add_columns(self, path: str, ddl: str) -> None:
+        """Adds columns to the table there, durably."""
+        from deltalake import Schema
+        from pyspark.sql.types import StructType
+
+        log = self.open_log(path)
+        log.alter.add_columns(Schema.from_json(StructType.fromDDL(ddl).json()).fields)
+        self.sync([f"{path}/_delta_log/{log.version():020}.json"])

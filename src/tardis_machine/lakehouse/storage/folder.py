@@ -1,40 +1,31 @@
 """A folder: of this machine, or one that all machines of a cluster have mounted in the same place.
 
-Invariant: Spark is never asked. A small file is written beside its place and renamed, so nobody reads half of it. What this module
-has written is on disk when a call returns; what others wrote is, when `sync` does.
+Invariant: a small file is written beside its place and renamed, so nobody reads half of it. What this module has written is on disk when
+a call returns; what others wrote is, when `sync` does.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from ...errors import LakeError
-from .contract import DirectStorage, StoredTable
+from .contract import Storage
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-    from pyarrow.fs import FileSystem
-    from pyspark.sql import SparkSession
-
-    from ..tables import Table
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 __all__ = ["Folder"]
 
 _SCHEME = re.compile(r"^file:(//)?(?=/)")
 
 
-class Folder(DirectStorage):
-    """A lake in a folder; workers write its files, and delta-rs reads and writes its logs."""
-
-    @property
-    def direct(self) -> Self:
-        """Itself."""
-        return self
+class Folder(Storage):
+    """A lake in a folder."""
 
     @property
     def local_folder(self) -> Path:
@@ -42,11 +33,24 @@ class Folder(DirectStorage):
         return Path(self.root)
 
     @property
-    def filesystem(self) -> FileSystem:
-        """That of the machine."""
-        from pyarrow.fs import LocalFileSystem
+    def renames(self) -> bool:
+        """As folders do."""
+        return True
 
-        return LocalFileSystem()
+    @property
+    def spark_conf(self) -> dict[str, str]:
+        """Nothing."""
+        return {}
+
+    @property
+    def jars(self) -> None:
+        """None."""
+        return
+
+    @property
+    def log_options(self) -> None:
+        """Nothing."""
+        return
 
     def create(self) -> None:
         """Makes the folder and those above it."""
@@ -65,15 +69,14 @@ class Folder(DirectStorage):
         found = Path(folder).rglob(pattern) if below else Path(folder).glob(pattern)
         return [str(path) for path in found]
 
-    def read_file(self, path: str) -> str:
-        """All of it."""
-        return Path(path).read_text()
-
-    def read_text(self, spark: SparkSession, path: str) -> str:
+    def read_text(self, path: str) -> str:
         """All of it, or nothing."""
-        return self.read_file(path) if Path(path).is_file() else ""
+        try:
+            return Path(path).read_text()
+        except FileNotFoundError:
+            return ""
 
-    def write_text(self, spark: SparkSession, path: str, text: str) -> None:
+    def write_text(self, path: str, text: str) -> None:
         """Makes the folders above it too."""
         _make_folder(Path(path).parent)
         unfinished = Path(f"{path}.new")
@@ -81,6 +84,30 @@ class Folder(DirectStorage):
         _sync(unfinished)
         unfinished.rename(path)
         _sync(Path(path).parent)
+
+    def open_parquet(self, path: str) -> pq.ParquetFile:
+        """A column of it is read where it lies."""
+        import pyarrow.parquet as pq
+        from pyarrow.fs import LocalFileSystem
+
+        # Spark, which rewrites files when it joins small ones, has instants of a type of its own.
+        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us", filesystem=LocalFileSystem())
+
+    def create_file(self, path: str) -> pa.NativeFile:
+        """It has its name from the start: nobody looks for one that no log names."""
+        from pyarrow.fs import LocalFileSystem
+
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return LocalFileSystem().open_output_stream(path)
+
+    def remove_file(self, path: str) -> None:
+        """At once."""
+        with suppress(FileNotFoundError):
+            Path(path).unlink()
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """As the folder has them."""
+        return [os.stat(path).st_size if os.path.isfile(path) else None for path in paths]  # noqa: PTH113, PTH116 - there are many
 
     def sync(self, paths: Iterable[str]) -> None:
         """Files first, then each folder up to the root, once."""
@@ -90,39 +117,8 @@ class Folder(DirectStorage):
         for folder in dict.fromkeys(folder for file in files for folder in file.parents if folder.is_relative_to(root)):
             _sync(folder)
 
-    def open_log(self, path: str, version: int | None = None) -> DeltaTable:
-        """Read by delta-rs, in a hundredth of the time that Spark takes to ask itself."""
-        from deltalake import DeltaTable
-
-        return DeltaTable(path, version=version)
-
-    def read_table(self, spark: SparkSession, path: str) -> StoredTable | None:
-        """From the table's log."""
-        from deltalake.exceptions import DeltaError
-        from pyspark.sql.types import StructType
-
-        if not Path(path, "_delta_log").is_dir():
-            return None
-        try:
-            log = self.open_log(path)
-        except (DeltaError, OSError) as error:
-            raise LakeError(f"{path} holds no table that can be read: {' '.join(str(error).split())}") from error
-        return StoredTable(StructType.fromJson(json.loads(log.schema().to_json())), log.metadata().configuration)
-
-    def create_table(self, spark: SparkSession, path: str, table: Table) -> None:
-        """Writes the first entry of its log."""
-        from deltalake import DeltaTable, Schema
-        from pyspark.sql.types import StructType
-
-        DeltaTable.create(
-            path,
-            Schema.from_json(StructType.fromDDL(table.ddl).json()),
-            mode="ignore",
-            partition_by=list(table.partition_by),
-            configuration=dict(table.properties),
-            raise_if_key_not_exists=False,
-        )
-        self.sync([f"{path}/_delta_log/{0:020}.json"])
+    def _has_log(self, path: str) -> bool:
+        return Path(path, "_delta_log").is_dir()
 
 
 def _make_folder(folder: Path) -> None:

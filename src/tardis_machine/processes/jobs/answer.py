@@ -1,15 +1,16 @@
 """The finished bytes of a replay on their way to its client: gathered into chunks, as many under way as the client can take.
 
-Invariant: a job that may send no more chunks does no work.
+Invariant: a job that may send no more chunks does no work. Where it is cut, a chunk says at which bytes each instant ends.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from ...messages import parse_timestamp_us
 from ...pipeline.compression import compressor
-from .contract import CHUNK_BYTES, Chunk, Output, ReplaySpec
+from .contract import CHUNK_BYTES, Chunk, Moment, Output, ReplaySpec
 
 __all__ = ["Answer", "instant_us"]
 
@@ -21,8 +22,10 @@ class Answer:
         self._compressor = None if spec.compression is None else compressor(spec.compression)
         # Without bytes nothing is gathered: each step says how far it came, and waits for who publishes its events.
         self._has_bytes = spec.form != "none"
-        # Bytes, how many messages they are, and the local time of the last of them.
-        self._parts: deque[tuple[bytes, int, int]] = deque()
+        self.is_cut = spec.is_cut
+        """Whether chunks say where they can be cut in time."""
+        # Bytes, how many messages they are, the local time of the last of them, and where they can be cut.
+        self._parts: deque[tuple[bytes, int, int, Sequence[Moment]]] = deque()
         self._pending_bytes = 0
         # Local time of the last message that left.
         self._reached_us = 0
@@ -48,9 +51,9 @@ class Answer:
         """Whether so much waits that nothing more is to be made."""
         return self._pending_bytes >= CHUNK_BYTES
 
-    def add(self, data: bytes, messages: int, reached_us: int) -> None:
+    def add(self, data: bytes, messages: int, reached_us: int, moments: Sequence[Moment] = ()) -> None:
         """More messages as finished bytes, and the local time of the last of them. They leave in one chunk, or with others in one."""
-        self._parts.append((data, messages, reached_us))
+        self._parts.append((data, messages, reached_us, moments))
         self._pending_bytes += len(data)
 
     def send(self, chunk: Chunk, outputs: list[Output]) -> None:
@@ -73,10 +76,13 @@ class Answer:
 
     def _send_chunk(self, outputs: list[Output], *, is_last: bool) -> None:
         """Sends the parts of one chunk, or all that is left."""
+        if self.is_cut:
+            self._send_moments(outputs, is_last=is_last)
+            return
         parts: list[bytes] = []
         size_bytes = messages = 0
         while self._parts and size_bytes < CHUNK_BYTES:
-            part, count, reached_us = self._parts.popleft()
+            part, count, reached_us, _ = self._parts.popleft()
             parts.append(part)
             size_bytes += len(part)
             messages += count
@@ -87,6 +93,40 @@ class Answer:
             data = self._compressor(data, is_last)
         if data or (messages and not self._has_bytes):
             self.send(Chunk(data, messages, reached_us=self._reached_us), outputs)
+
+    def _send_moments(self, outputs: list[Output], *, is_last: bool) -> None:
+        """The same, and each part can be read as soon as its moment has come."""
+        compress = self._compressor
+        parts: list[bytes] = []
+        moments: list[Moment] = []
+        end = size_bytes = messages = 0
+        while self._parts and size_bytes < CHUNK_BYTES:
+            part, count, reached_us, its_moments = self._parts.popleft()
+            size_bytes += len(part)
+            messages += count
+            self._reached_us = reached_us or self._reached_us
+            if compress is None and its_moments:
+                parts.append(part)
+                moments += [
+                    (instant_us, end + stop, its_messages, request) for instant_us, stop, its_messages, request in its_moments
+                ]
+                end += len(part)
+                continue
+            start = 0
+            for instant_us, stop, its_messages, request in its_moments or ((reached_us, len(part), count, 0),):
+                piece = part[start:stop]
+                start = stop
+                if compress is not None and piece:
+                    piece = compress(piece, False)
+                parts.append(piece)
+                end += len(piece)
+                moments.append((instant_us, end, its_messages, request))
+        self._pending_bytes -= size_bytes
+        if compress is not None and is_last and not self._parts:
+            parts.append(compress(b"", True))
+            moments.append((0, end + len(parts[-1]), 0, 0))
+        if moments:
+            self.send(Chunk(b"".join(parts), messages, reached_us=self._reached_us, moments=moments), outputs)
 
 
 def instant_us(clock: str) -> int:

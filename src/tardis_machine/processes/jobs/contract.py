@@ -17,6 +17,7 @@ from ...errors import TardisMachineError, WorkerError
 from ...exchanges import Credentials
 from ...history.slice import Slice
 from ...pipeline.compression import Compression
+from ...pipeline.faults import BadDay
 from ...pipeline.frames import Form
 from ...pipeline.request import NormalizedRequest, RawRequest, StreamRequest
 from ...realtime.backoff import Timings
@@ -36,6 +37,7 @@ __all__ = [
     "Greeting",
     "Hearing",
     "LiveSpec",
+    "Moment",
     "News",
     "Output",
     "PackedEvents",
@@ -52,6 +54,10 @@ CHUNK_BYTES = 256 * 1024
 """What a chunk has, about: large enough that its costs vanish, small enough that a slow reader holds little."""
 CHUNK_WINDOW = 4
 """Chunks that may be on their way to a client before its job pauses, so that neither waits for the other."""
+
+
+Moment = tuple[int, int, int, int]
+"""What a chunk has of one instant: the local time in microseconds, where its bytes end, how many messages they are, and whose."""
 
 
 class PublishSpec(msgspec.Struct, frozen=True):
@@ -84,6 +90,11 @@ class ReplaySpec(msgspec.Struct, frozen=True):
     publish: PublishSpec | None = None
     window: int = CHUNK_WINDOW
     """Chunks that may be on their way at first; `grant` adds to them."""
+    is_cut: bool = False
+    """Whether chunks say where they can be cut in time; so they do, too, after the command `cut`."""
+    opening_us: int | None = None
+    """The answer begins at this local time, with all that holds then; what is read before it only leads up to it."""
+    faults: BadDay | None = None
 
     @property
     def is_raw(self) -> bool:
@@ -128,6 +139,8 @@ class Chunk(msgspec.Struct, gc=False):
     """Which of the job's requests it belongs to, where each has a client of its own."""
     reached_us: int = 0
     """In a replay, the local time of its last message; 0 where that has none."""
+    moments: Sequence[Moment] = ()
+    """In a replay that is cut, its instants in the order in which they are to be sent."""
 
 
 class Events(msgspec.Struct, gc=False):

@@ -5,14 +5,18 @@ Invariant: what is sent, and in which order, depends on the slices alone, never 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...messages import Disconnect, Message
-from ...pipeline.frames import MESSAGES_TO_BYTES
+from ...pipeline.frames import MESSAGES_TO_BYTES, READS_ROWS, to_sized_messages
 from ...pipeline.portions import PLAIN_WEIGHT, in_portions
 from ...pipeline.replay import NormalizedReplay
 from ...pipeline.request import NormalizedRequest
 from .answer import instant_us
 from .backlog import Backlog
 from .contract import Events, Output, ReplaySpec
+from .moments import to_moments
+from .stage import Scene, Stage, with_instants
 from .steps import SteppedJob
 
 __all__ = ["NormalizedJob"]
@@ -21,6 +25,8 @@ __all__ = ["NormalizedJob"]
 STEP_BYTES = 256 * 1024
 # Of several requests, what each is read at least.
 LEAST_SHARE_BYTES = 16 * 1024
+# At most: what comes of it is written while the processor still has it at hand.
+MOST_SHARE_BYTES = 64 * 1024
 
 
 class NormalizedJob(SteppedJob):
@@ -29,17 +35,23 @@ class NormalizedJob(SteppedJob):
     def __init__(self, spec: ReplaySpec) -> None:
         requests = [request for request in spec.requests if isinstance(request, NormalizedRequest)]
         publishing = spec.publish is not None
-        self._replays = [NormalizedReplay(request, publishing) for request in requests]
+        is_staged = spec.faults is not None or spec.opening_us is not None
+        # Who encodes events or plays faults looks into messages.
+        only_written = READS_ROWS and not publishing and not is_staged
+        self._replays = [NormalizedReplay(request, publishing, only_written) for request in requests]
         super().__init__(spec, [replay.periods() for replay in self._replays])
         self._backlog = Backlog(self._replays)
         # Of the messages that become bytes together, all may be of the heaviest kind.
         self._heaviest = max(PLAIN_WEIGHT, *(replay.heaviest for replay in self._replays))
+        self._form = spec.form
         self._to_bytes = MESSAGES_TO_BYTES[spec.form]
         self._encoder = None if spec.publish is None else spec.publish.make_encoder()
-        # Exchanges whose disconnects are published, but which the client did not ask to see.
+        # Exchanges whose disconnects are published, but which the client did not ask to see; what is to suffer alike is seen alike.
+        is_alike = spec.faults is not None and spec.faults.published
         self._hides_disconnects_of = frozenset(
-            request.exchange for request in requests if publishing and not request.with_disconnect_messages
+            request.exchange for request in requests if publishing and not request.with_disconnect_messages and not is_alike
         )
+        self._stage = Stage(spec, [request.exchange for request in requests]) if is_staged else None
 
     def _can_advance(self) -> bool:
         return bool(self._backlog) or all(queue.ready for queue in self._queues)
@@ -49,6 +61,8 @@ class NormalizedJob(SteppedJob):
             for queue in self._queues:
                 queue.open(outputs)
             if all(queue.exhausted for queue in self._queues):
+                if self._stage is not None:
+                    self._perform(self._stage.finish(), outputs)
                 return True
             if all(queue.has_lines or queue.exhausted for queue in self._queues):
                 self._backlog.put(
@@ -64,7 +78,7 @@ class NormalizedJob(SteppedJob):
     def _take(self) -> list[tuple[int, list[bytes]]]:
         """The next lines of all requests, up to the same microsecond."""
         open_queues = [(request, queue) for request, queue in enumerate(self._queues) if queue.has_lines]
-        share_bytes = max(STEP_BYTES // len(open_queues), LEAST_SHARE_BYTES)
+        share_bytes = min(max(STEP_BYTES // len(open_queues), LEAST_SHARE_BYTES), MOST_SHARE_BYTES)
         key, first = min((queue.last_key(share_bytes), request) for request, queue in open_queues)
         taken = [(request, queue.take_to(key)) for request, queue in open_queues]
         if not any(lines for _, lines in taken):  # the recorder's clock stepped back
@@ -72,10 +86,37 @@ class NormalizedJob(SteppedJob):
         return [(request, lines) for request, lines in taken if lines]
 
     def _finish(self, messages: list[Message], outputs: list[Output]) -> None:
-        if self._encoder is not None:
-            outputs.append(Events(self._encoder.encode(messages)))
+        visible = messages
         if self._hides_disconnects_of:
             hidden = self._hides_disconnects_of
-            messages = [m for m in messages if not (isinstance(m, Disconnect) and m.exchange in hidden)]
-        for part in in_portions(messages, self._heaviest):
+            visible = [m for m in messages if not (isinstance(m, Disconnect) and m.exchange in hidden)]
+        if self._stage is not None:
+            self._perform(self._stage.play(messages, visible), outputs)
+            return
+        self._publish(messages, outputs)
+        if self._answer.is_cut:
+            self._add_moments(with_instants(visible))
+            return
+        for part in in_portions(visible, self._heaviest):
             self._answer.add(self._to_bytes(part), len(part), instant_us(part[-1].local_timestamp))
+
+    def _perform(self, scene: Scene, outputs: list[Output]) -> None:
+        """What a stage made of messages."""
+        self._publish(scene.published, outputs)
+        self._add_moments(scene.shown)
+        if self._stage is not None and self._stage.has_closed:
+            self._close_on_purpose(outputs)
+
+    def _publish(self, messages: Sequence[Message], outputs: list[Output]) -> None:
+        if self._encoder is not None and messages:
+            outputs.append(Events(self._encoder.encode(messages)))
+
+    def _add_moments(self, timed: list[tuple[int, Message]]) -> None:
+        for part in in_portions(timed, self._heaviest):
+            messages = [message for _, message in part]
+            if not self._answer.is_cut:
+                self._answer.add(self._to_bytes(messages), len(part), part[-1][0])
+                continue
+            data, sizes = to_sized_messages(messages, self._form)
+            moments = to_moments([instant for instant, _ in part], sizes)
+            self._answer.add(data, len(part), part[-1][0], moments)

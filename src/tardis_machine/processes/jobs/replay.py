@@ -37,6 +37,9 @@ class ReplayJob(Protocol):
     def grant(self, chunks: int) -> None:
         """The client took this many chunks."""
 
+    def cut(self) -> None:
+        """From now on chunks say where they can be cut in time."""
+
     @property
     def runnable(self) -> bool:
         """Whether `step` can do something now."""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NoReturn
 
+from ...errors import FaultError
 from ...history.slice import Slice
 from ...pipeline.replay import Period
 from .answer import Answer
@@ -42,6 +44,10 @@ class SteppedJob(ABC):
         """The client took this many chunks."""
         self._answer.grant(chunks)
 
+    def cut(self) -> None:
+        """From now on chunks say where they can be cut in time."""
+        self._answer.is_cut = True
+
     @property
     def runnable(self) -> bool:
         """Whether `step` can do something now."""
@@ -54,6 +60,11 @@ class SteppedJob(ABC):
     @abstractmethod
     def _advance(self, outputs: list[Output]) -> bool:
         """Reads and maps a little; whether that was the last of this job's answer."""
+
+    def _close_on_purpose(self, outputs: list[Output]) -> NoReturn:
+        """Ends the client's connection, after all that came before, as its request asked for."""
+        self._answer.flush(outputs)
+        raise FaultError("faults.disconnect: this connection is closed on purpose, as its request asked for")
 
     def step(self) -> list[Output]:
         """A little work, and what came of it."""

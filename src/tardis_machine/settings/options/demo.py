@@ -42,5 +42,12 @@ DEMO_OPTIONS = (
         parse=integer(1, 1000, "PERCENT"),
         default_text="10; 100 live",
     ),
+    Option(
+        name="demo-open",
+        help="Keep serving at the end, for a browser",
+        group="demo",
+        parse=switch,
+        default=False,
+    ),
     Option(name="demo-seed", help="Seed of the sample market", group="demo", parse=integer(0), default=1),
 )

@@ -29,6 +29,15 @@ LAKE_OPTIONS = (
         default="lake",
     ),
     Option(
+        name="lake-option",
+        help="How the object store of the lake is reached: endpoint, region, access_key_id, secret_access_key, …",
+        group="lake",
+        parse=pairs(separator="="),
+        metavar="NAME=VALUE,…",
+        default={},
+        repeated=True,
+    ),
+    Option(
         name="master",
         help="Spark master: this machine, or a cluster (spark://…, yarn, k8s://…)",
         group="lake",

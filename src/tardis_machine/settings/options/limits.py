@@ -6,7 +6,7 @@ Invariant: a default is beyond what clients of the Node server ask for. Who is r
 from __future__ import annotations
 
 from ..option import Option
-from ..values import integer, size_bytes
+from ..values import duration, integer, size_bytes
 
 __all__ = ["LIMIT_OPTIONS"]
 
@@ -17,6 +17,20 @@ LIMIT_OPTIONS = (
         group="limits",
         parse=integer(1, 100_000),
         default=500,
+    ),
+    Option(
+        name="max-pause",
+        help="How long a replay may be paused without a word from its clients; then it ends, as it counts as one of --max-replays",
+        group="limits",
+        parse=duration(1.0),
+        default=3600.0,
+    ),
+    Option(
+        name="max-slices",
+        help="How many slices of /v1/data-feeds may be in memory at a time; others wait, and clients take turns",
+        group="limits",
+        parse=integer(2, 10_000),
+        default=64,
     ),
     Option(
         name="max-unread-bytes",

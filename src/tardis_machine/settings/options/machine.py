@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..defaults import cache_dir, core_count
 from ..option import Option
-from ..values import duration, host_names, integer, origins, pairs, path, switch, text, url
+from ..values import duration, host_names, integer, items, origins, pairs, path, switch, text, url
 
 __all__ = [
     "ENGINE_OPTIONS",
@@ -15,6 +15,7 @@ __all__ = [
     "HISTORY_OPTIONS",
     "LIVE_OPTIONS",
     "MAX_LIVE_REQUESTS",
+    "RECORD_DIR",
     "SERVER_OPTIONS",
     "SHUTDOWN_TIMEOUT",
 ]
@@ -38,8 +39,16 @@ HISTORY_API_OPTIONS = (
     ),
 )
 
+RECORD_DIR = Option(
+    name="record-dir",
+    help="Folder where the raw messages of live feeds are kept; replays find in it what was recorded",
+    group="history",
+    parse=path,
+)
+
 HISTORY_OPTIONS = (
     *HISTORY_API_OPTIONS,
+    RECORD_DIR,
     Option(name="clear-cache", help="Empty the cache at start", group="history", parse=switch, default=False),
 )
 
@@ -55,10 +64,12 @@ SERVER_OPTIONS = (
     ),
     Option(
         name="auth-token",
-        help="Token that clients must send (Authorization: Bearer …); without it, anyone who reaches the port is served",
+        help=(
+            "Token that clients must send (Authorization: Bearer …), or several, one of which they must send; "
+            "without it, anyone who reaches the port is served"
+        ),
         group="server",
-        parse=text(),
-        metavar="TOKEN",
+        parse=items(text(), takes="a non-empty line of text, or several with commas between them", metavar="TOKEN,…"),
         secret=True,
     ),
     Option(
@@ -109,6 +120,20 @@ SERVER_OPTIONS = (
         group="server",
         parse=path,
         metavar="FILE",
+    ),
+    Option(
+        name="ui",
+        help="Serve the page at /: what runs, the market, a builder of requests",
+        group="server",
+        choices=("on", "off"),
+        default="on",
+    ),
+    Option(
+        name="ui-control",
+        help="Let the page pause and step any replay that runs, not only its own",
+        group="server",
+        parse=switch,
+        default=False,
     ),
     Option(
         name="cluster-mode",

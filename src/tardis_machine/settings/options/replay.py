@@ -19,6 +19,9 @@ REPLAY_REQUEST_FLAGS = {
     "to": "to",
     "withDisconnects": "with-disconnects",
     "filters": "filters",
+    "speed": "speed",
+    "paceEvents": "pace-events",
+    "faults": "faults",
 }
 """The fields of a replay request, normalized or raw, and the flag of each."""
 
@@ -49,6 +52,27 @@ REPLAY_OPTIONS = (
         group="replay",
         parse=switch,
         default=False,
+    ),
+    Option(
+        name="speed",
+        help="Seconds of local time played in a second: 1, 10, 0.5, or max",
+        group="replay",
+        parse=text("max or a number from 0.01 to 100000", "N|max"),
+        metavar="N|max",
+    ),
+    Option(
+        name="pace-events",
+        help="Publish at that speed too; by default events are published as they are made",
+        group="replay",
+        parse=switch,
+        default=False,
+    ),
+    Option(
+        name="faults",
+        help="A bad day on purpose: JSON of drop, duplicate, delay, disconnect, gap and a seed",
+        group="replay",
+        parse=text(lines=True),
+        metavar="JSON|@FILE",
     ),
     whole_request("replay", "The whole request as the HTTP route takes it, or an array of requests to merge"),
     Option(

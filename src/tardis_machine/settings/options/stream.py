@@ -6,7 +6,7 @@ Invariant: every field of a request has one flag, which `STREAM_REQUEST_FLAGS` n
 from __future__ import annotations
 
 from ..option import Option
-from ..values import duration, path, switch
+from ..values import duration, switch
 from .request import REQUEST_FLAGS, data_types, disconnects, exchange, symbols, whole_request
 
 __all__ = ["STREAM_OPTIONS", "STREAM_REQUEST_FLAGS"]
@@ -36,12 +36,6 @@ STREAM_OPTIONS = (
         group="stream",
         parse=switch,
         default=False,
-    ),
-    Option(
-        name="record-dir",
-        help="Also keep raw messages in this folder, which can be the cache folder of a later replay",
-        group="stream",
-        parse=path,
     ),
     whole_request(
         "stream",

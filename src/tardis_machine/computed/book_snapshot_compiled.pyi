@@ -1,0 +1,1 @@
+from .book_snapshot import begin_snapshots as begin_snapshots

@@ -1,0 +1,1 @@
+from .order_book import OrderBook as OrderBook

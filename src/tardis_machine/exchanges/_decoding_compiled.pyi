@@ -1,0 +1,1 @@
+from ._decoding import decode_lines as decode_lines

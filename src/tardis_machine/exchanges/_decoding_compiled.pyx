@@ -1,0 +1,401 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, annotation_typing=False
+"""`_decoding` compiled: a parser of the JSON that exchanges send, which makes no objects of rows that are left as text.
+
+Texts that come again, as names of fields and symbols do, are made once. Whatever is not plain (exponents, escapes, letters beyond ASCII,
+long numbers) is given to the parser that `_decoding` uses, which is the definition: a number or text by itself, a message whole.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_SetItem
+from cpython.list cimport PyList_CheckExact
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from tardis_machine._declarations cimport PyUnicode_DATA, PyUnicode_New
+
+from sys import intern
+
+import orjson
+
+from ..recorded_line import KEY_LENGTH, MESSAGE_START
+from ._decoding import decode_lines as decode_unusual
+from ._rows import Rows
+
+__all__ = ["decode_lines"]
+
+cdef:
+    object _decode_unusual = decode_unusual
+    object _intern = intern
+    object _parse_unusual = orjson.loads
+    object _Rows = Rows
+    Py_ssize_t CLOCK = KEY_LENGTH
+    Py_ssize_t HEAD = MESSAGE_START
+    double _POWERS[23]
+    int _power
+for _power in range(23):
+    _POWERS[_power] = 10.0**_power
+
+cdef enum:
+    # Arrays and objects within each other, which a process has the stack for many times over.
+    DEPTH = 64
+    # Texts that are known, and how long they are at most.
+    KNOWN = 1024
+    KNOWN_LENGTH = 24
+
+cdef list _known = [None] * KNOWN
+cdef struct Known:
+    uint64_t first
+    uint64_t middle
+    uint64_t last
+    Py_ssize_t length
+    # Where the name is that came after it, the last time.
+    size_t next
+cdef Known _heads[KNOWN]
+# Where the name is that came first in an object, the last time, by depth; and where the text is that was read last.
+cdef size_t _firsts[DEPTH]
+cdef size_t _place = 0
+cdef uint64_t ONES = 0x0101010101010101
+
+
+class _UnusualError(ValueError):
+    """It takes the other parser."""
+
+
+
+def decode_lines(lines, bint with_rows=False):
+    """See `_decoding.decode_lines`."""
+    cdef list clocks = [], messages = []
+    cdef const char *at
+    if not PyList_CheckExact(lines):
+        return _decode_unusual(lines)
+    for line in <list> lines:
+        if not PyBytes_CheckExact(line):
+            return _decode_unusual(lines)
+        if PyBytes_GET_SIZE(line) == 0:
+            clocks.append(None)
+            messages.append(None)
+            continue
+        at = PyBytes_AS_STRING(line)
+        clock = _clock_of(at) if PyBytes_GET_SIZE(line) > HEAD else None
+        if clock is None:
+            return _decode_unusual(lines)
+        clocks.append(clock)
+        try:
+            at += HEAD
+            message = _value(&at, PyBytes_AS_STRING(line) + PyBytes_GET_SIZE(line), with_rows, 0)
+            _skip_spaces(&at)
+            if at != PyBytes_AS_STRING(line) + PyBytes_GET_SIZE(line):
+                raise _UnusualError
+        except Exception:
+            try:
+                message = _parse_unusual(line[HEAD:])
+            except Exception:
+                # To say what is wrong, and of which line, is left to the other.
+                return _decode_unusual(lines)
+        messages.append(message)
+    return clocks, messages, None
+
+
+cdef object _clock_of(const char *line):
+    """None where it is no ASCII text."""
+    cdef unsigned char seen = 0
+    cdef Py_ssize_t place
+    cdef object text
+    cdef char *at
+    for place in range(CLOCK):
+        seen |= <unsigned char> line[place]
+    if seen >= 128:
+        return None
+    text = PyUnicode_New(CLOCK + 1, 127)
+    at = <char *> PyUnicode_DATA(text)
+    memcpy(at, line, CLOCK)
+    at[CLOCK] = c"Z"
+    return text
+
+
+cdef inline void _skip_spaces(const char **cursor) noexcept:
+    while cursor[0][0] == c" " or cursor[0][0] == c"\t" or cursor[0][0] == c"\r":
+        cursor[0] += 1
+
+
+cdef object _value(const char **cursor, const char *end, bint with_rows, int depth):
+    """The value at the cursor, which is left behind it. Bytes end in a 0, which no value begins with or goes on with."""
+    cdef char first
+    cdef dict fields
+    cdef list items
+    cdef size_t *next_name
+    _skip_spaces(cursor)
+    first = cursor[0][0]
+    if first == c'"':
+        return _text(cursor, end, False)
+    if first == c"-" or c"0" <= first <= c"9":
+        return _number(cursor)
+    if depth >= DEPTH:
+        raise _UnusualError
+    if first == c"{":
+        fields = {}
+        next_name = &_firsts[depth]
+        cursor[0] += 1
+        _skip_spaces(cursor)
+        if cursor[0][0] == c"}":
+            cursor[0] += 1
+            return fields
+        while True:
+            _skip_spaces(cursor)
+            if cursor[0][0] != c'"':
+                raise _UnusualError
+            name = _name(cursor, end, &next_name)
+            _skip_spaces(cursor)
+            if cursor[0][0] != c":":
+                raise _UnusualError
+            cursor[0] += 1
+            PyDict_SetItem(fields, name, _value(cursor, end, with_rows, depth + 1))
+            _skip_spaces(cursor)
+            first = cursor[0][0]
+            cursor[0] += 1
+            if first == c"}":
+                return fields
+            if first != c",":
+                raise _UnusualError
+    if first == c"[":
+        if with_rows and depth and cursor[0][1] == c"[":
+            rows = _rows(cursor, end)
+            if rows is not None:
+                return rows
+        items = []
+        cursor[0] += 1
+        _skip_spaces(cursor)
+        if cursor[0][0] == c"]":
+            cursor[0] += 1
+            return items
+        while True:
+            items.append(_value(cursor, end, with_rows, depth + 1))
+            _skip_spaces(cursor)
+            first = cursor[0][0]
+            cursor[0] += 1
+            if first == c"]":
+                return items
+            if first != c",":
+                raise _UnusualError
+    if first == c"t" and end - cursor[0] >= 4 and memcmp(cursor[0], b"true", 4) == 0:
+        cursor[0] += 4
+        return True
+    if first == c"n" and end - cursor[0] >= 4 and memcmp(cursor[0], b"null", 4) == 0:
+        cursor[0] += 4
+        return None
+    if first == c"f" and end - cursor[0] >= 5 and memcmp(cursor[0], b"false", 5) == 0:
+        cursor[0] += 5
+        return False
+    raise _UnusualError
+
+
+cdef inline const char *_plain_end(const char *at, const char *end) noexcept:
+    """Where plain text ends: at a quote, or at what is not plain."""
+    cdef uint64_t eight, quotes, backslashes
+    # Eight at a time; where one of them may be special, they are looked at one by one.
+    while end - at >= 8:
+        memcpy(&eight, at, 8)
+        quotes = eight ^ (ONES * 0x22)
+        backslashes = eight ^ (ONES * 0x5C)
+        if (
+            ((quotes - ONES) & ~quotes)
+            | ((backslashes - ONES) & ~backslashes)
+            | ((eight - ONES * 0x20) & ~eight)
+            | eight
+        ) & (ONES * 0x80):
+            break
+        at += 8
+    while c" " <= at[0] <= 126 and at[0] != c'"' and at[0] != c"\\":
+        at += 1
+    return at
+
+
+cdef inline object _name(const char **cursor, const char *end, size_t **next_name):
+    """The name of a field: nearly always that which followed the one before it the last time, which is only compared."""
+    cdef const char *start = cursor[0] + 1
+    cdef size_t place = next_name[0][0]
+    cdef Py_ssize_t length = _heads[place].length
+    cdef object name
+    if (
+        0 < length < end - start
+        and start[length] == c'"'
+        and memcmp(start, PyUnicode_DATA(_known[place]), length) == 0
+    ):
+        cursor[0] += length + 2
+        next_name[0] = &_heads[place].next
+        return <object> _known[place]
+    name = _text(cursor, end, True)
+    next_name[0][0] = _place
+    next_name[0] = &_heads[_place].next
+    return name
+
+
+cdef object _text(const char **cursor, const char *end, bint is_name):
+    global _place
+    cdef const char *start = cursor[0] + 1
+    cdef const char *at = _plain_end(start, end)
+    cdef Py_ssize_t length = at - start
+    cdef uint64_t first = 0, middle = 0, last = 0
+    cdef Known *head
+    cdef size_t place
+    cdef object text
+    if at[0] != c'"':
+        return _unusual_text(cursor, end)
+    cursor[0] = at + 1
+    # Names, symbols and sides begin with a letter; times, ids and numbers, which hardly come again, do not.
+    if 0 < length <= KNOWN_LENGTH and start[0] >= c"A":
+        # All of it is in these three, and overlaps in them where it is short; its length tells the rest.
+        if length >= 8:
+            memcpy(&first, start, 8)
+            memcpy(&last, at - 8, 8)
+            if length > 16:
+                memcpy(&middle, start + 8, 8)
+        elif length >= 4:
+            memcpy(&first, start, 4)
+            memcpy(&last, at - 4, 4)
+        else:
+            first = <unsigned char> start[0]
+            middle = <unsigned char> start[length >> 1]
+            last = <unsigned char> (at - 1)[0]
+        place = (((first * 0x9E3779B97F4A7C15ULL ^ last) * 0xC2B2AE3D27D4EB4FULL ^ middle ^ <uint64_t> length) * 0x9E3779B97F4A7C15ULL) >> 54
+        head = &_heads[place]
+        _place = place
+        if head.length == length and head.first == first and head.last == last and head.middle == middle:
+            return <object> _known[place]
+        text = PyUnicode_New(length, 127)
+        memcpy(PyUnicode_DATA(text), start, length)
+        if is_name:
+            # Then it is the very text that a mapper asks for, and found without being compared.
+            text = _intern(text)
+        head.first, head.middle, head.last, head.length = first, middle, last, length
+        _known[place] = text
+        return text
+    if length == 0:
+        return ""
+    text = PyUnicode_New(length, 127)
+    memcpy(PyUnicode_DATA(text), start, length)
+    return text
+
+
+cdef object _unusual_text(const char **cursor, const char *end):
+    cdef const char *start = cursor[0]
+    cdef const char *at = start + 1
+    while at < end and at[0] != c'"':
+        at += 2 if at[0] == c"\\" else 1
+    if at >= end:
+        raise _UnusualError
+    cursor[0] = at + 1
+    return _parse_unusual(PyBytes_FromStringAndSize(start, at + 1 - start))
+
+
+cdef object _number(const char **cursor):
+    """As the other parser reads it: digits without a point are an integer."""
+    cdef const char *start = cursor[0]
+    cdef const char *at = start
+    cdef const char *point = NULL
+    cdef int64_t digits = 0
+    cdef bint is_negative = at[0] == c"-"
+    cdef const char *first
+    if is_negative:
+        at += 1
+    first = at
+    while True:
+        if c"0" <= at[0] <= c"9":
+            # What is too long is thrown away.
+            digits = <int64_t> (<uint64_t> digits * 10 + <uint64_t> (at[0] - c"0"))
+        elif at[0] == c"." and point == NULL:
+            point = at
+        else:
+            break
+        at += 1
+    cursor[0] = at
+    if (
+        at == first
+        or at[0] == c"e"
+        or at[0] == c"E"
+        or at[0] == c"."
+        or (first[0] == c"0" and at - first > 1 and first[1] != c".")
+        or (is_negative and digits == 0)
+    ):
+        return _unusual_number(cursor, start)
+    if point == NULL:
+        if at - first > 18:
+            return _unusual_number(cursor, start)
+        return -digits if is_negative else digits
+    if point == first or point == at - 1 or at - first > 16:
+        return _unusual_number(cursor, start)
+    # 15 digits: a double holds them exactly, and one division rounds as the standard asks for.
+    return <double> (-digits if is_negative else digits) / _POWERS[at - point - 1]
+
+
+cdef object _unusual_number(const char **cursor, const char *start):
+    cdef const char *at = start
+    while c"0" <= at[0] <= c"9" or at[0] == c"." or at[0] == c"-" or at[0] == c"+" or at[0] == c"e" or at[0] == c"E":
+        at += 1
+    cursor[0] = at
+    return _parse_unusual(PyBytes_FromStringAndSize(start, at - start))
+
+
+cdef object _rows(const char **cursor, const char *end):
+    """Rows as text; None, and the cursor where it was, where they hold something else than plain numbers and plain text."""
+    cdef const char *at = cursor[0] + 1
+    cdef const char *start
+    cdef int columns, least = 1 << 30, numbers = 0xFF
+    while True:
+        if at[0] != c"[":
+            return None
+        at += 1
+        columns = 0
+        while True:
+            columns += 1
+            if at[0] == c'"':
+                start = at + 1
+                at = _plain_end(start, end)
+                if at[0] != c'"':
+                    return None
+                if columns <= 4:
+                    # Text is no number; and it may read as one, or not.
+                    numbers &= ~(1 << (columns - 1))
+                    if _number_end(start) != at:
+                        numbers &= ~(16 << (columns - 1))
+                at += 1
+            else:
+                at = _number_end(at)
+                if at == NULL:
+                    return None
+            if at[0] != c",":
+                break
+            at += 1
+        if at[0] != c"]":
+            return None
+        at += 1
+        least = min(least, columns)
+        if at[0] != c",":
+            break
+        at += 1
+    if at[0] != c"]":
+        return None
+    at += 1
+    rows = _Rows(PyBytes_FromStringAndSize(cursor[0], at - cursor[0]), least, numbers)
+    cursor[0] = at
+    return rows
+
+
+cdef inline const char *_number_end(const char *at) noexcept:
+    """Behind a number without exponent; NULL where there is none."""
+    if at[0] == c"-":
+        at += 1
+    if at[0] == c"0":
+        at += 1
+    elif c"1" <= at[0] <= c"9":
+        while c"0" <= at[0] <= c"9":
+            at += 1
+    else:
+        return NULL
+    if at[0] == c".":
+        at += 1
+        if not c"0" <= at[0] <= c"9":
+            return NULL
+        while c"0" <= at[0] <= c"9":
+            at += 1
+    return at

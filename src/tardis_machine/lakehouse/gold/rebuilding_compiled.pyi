@@ -1,0 +1,1 @@
+from .rebuilding import rebuild as rebuild

@@ -1,0 +1,127 @@
+// The first view: what the machine does now.
+
+import { byId, bytes, duration, fillRows, make, markLane, setText, whole } from "./elements.js";
+import { control, speedText } from "./player.js";
+
+const LANE_MS = 600_000;
+// A bus in one of these confirms nothing.
+const DEAD = ["retrying", "spooling", "paused", "closed"];
+
+export function showNow(state, mayControl) {
+  showMachine(state);
+  showFeeds(state);
+  showBuses(state);
+  showReplays(state, mayControl);
+  for (const note of document.querySelectorAll(".empty")) note.hidden = byId(note.dataset.for).tBodies[0].rows.length > 0;
+}
+
+function showMachine(state) {
+  const figures = {
+    "Messages/s": whole(state.messagesPerSecond),
+    WebSockets: whole(state.webSockets),
+    Workers: whole(state.workers),
+    Up: duration(state.uptimeSeconds),
+  };
+  const list = byId("machine");
+  for (const [name, value] of Object.entries(figures)) {
+    let entry = list.querySelector(`[data-name="${name}"]`);
+    if (!entry) {
+      entry = make("div", { dataset: { name } }, make("dt", {}, name), make("dd"));
+      list.append(entry);
+    }
+    setText(entry.lastChild, value);
+  }
+}
+
+const lanes = new Map();
+
+function laneOf(key, outages, now) {
+  const lane = lanes.get(key) ?? make("div", { className: "lane" });
+  lanes.set(key, lane);
+  const from = now - LANE_MS;
+  const place = (moment) => Math.min(1, Math.max(0, (moment - from) / LANE_MS));
+  const shown = outages.filter(([, ended]) => ended === null || ended > from);
+  markLane(lane, shown.map(([began, ended]) => [place(began), place(ended ?? now)]));
+  lane.title = shown.length ? `${shown.length} times without all connections` : "nothing lost";
+  return lane;
+}
+
+function showFeeds({ feeds, timestampMs: now }) {
+  const key = (feed) => [feed.exchange, feed.dataTypes, feed.symbols, feed.isPublished].join(" ");
+  for (const known of [...lanes.keys()]) if (!feeds.some((feed) => key(feed) === known)) lanes.delete(known);
+  fillRows(byId("feeds").tBodies[0], feeds, key, (feed) => {
+    const age = feed.lastMessageMs === null ? null : Math.max(0, now - feed.lastMessageMs) / 1000;
+    return [
+      feed.exchange,
+      feed.symbols.join(", ") || "all",
+      feed.dataTypes.join(", ") + (feed.isPublished ? "" : " (not published)"),
+      [whole(feed.clients), "number"],
+      [whole(feed.messagesPerSecond), "number"],
+      [age === null ? "none yet" : duration(age), `number ${feed.isHearing ? "good" : "bad"}`],
+      [whole(feed.losses), feed.losses ? "number warn" : "number"],
+      laneOf(key(feed), feed.outagesMs, now),
+    ];
+  });
+}
+
+function showBuses({ buses }) {
+  const isDead = (bus) => DEAD.includes(bus.state);
+  fillRows(
+    byId("buses").tBodies[0],
+    buses,
+    (bus) => bus.bus,
+    (bus) => [
+      bus.bus,
+      [bus.state, isDead(bus) ? "bad" : bus.state === "connected" ? "good" : "warn"],
+      [whole(bus.confirmed_per_second), "number"],
+      [bus.confirm_ms ? `${+bus.confirm_ms.p50.toFixed(1)} / ${+bus.confirm_ms.p99.toFixed(1)} ms` : "", "number"],
+      [`${whole(bus.queue_events)} (${bytes(bus.queue_bytes)})`, "number"],
+      [`${whole(bus.spool_events)} (${bytes(bus.spool_bytes)})`, bus.spool_events ? "number warn" : "number"],
+      [whole(bus.published), "number"],
+      [whole(bus.confirmed), "number"],
+      [whole(bus.unconfirmed), bus.unconfirmed && isDead(bus) ? "number bad" : "number"],
+      [whole(bus.dead_lettered), bus.dead_lettered ? "number bad" : "number"],
+      [whole(bus.dropped), bus.dropped ? "number bad" : "number"],
+      bus.last_error ?? "",
+    ],
+    (bus) => (isDead(bus) ? "dead" : ""),
+  );
+}
+
+const buttons = new Map();
+
+function buttonsOf(replay) {
+  let group = buttons.get(replay.id);
+  if (!group) {
+    const toggle = make("button", { type: "button" });
+    const step = make("button", { type: "button", textContent: "Step" });
+    toggle.addEventListener("click", () => control(replay.id, { control: group.isPaused ? "resume" : "pause" }));
+    step.addEventListener("click", () => control(replay.id, { control: "step" }));
+    group = { box: make("span", {}, toggle, " ", step), toggle, isPaused: false };
+    buttons.set(replay.id, group);
+  }
+  group.isPaused = replay.paused;
+  setText(group.toggle, replay.paused ? "Resume" : "Pause");
+  return group.box;
+}
+
+function describe(request) {
+  return [request.exchange, (request.symbols ?? []).join(", ") || "all", (request.dataTypes ?? ["raw"]).join(", ")].join(" · ");
+}
+
+function showReplays({ replays }, mayControl) {
+  for (const known of [...buttons.keys()]) if (!replays.some(({ id }) => id === known)) buttons.delete(known);
+  fillRows(
+    byId("replays").tBodies[0],
+    replays,
+    (replay) => replay.id,
+    (replay) => [
+      replay.request.map(describe).join("; "),
+      replay.position ?? "",
+      [replay.state === "playing" ? speedText(replay.speed) : replay.state, "number"],
+      [whole(replay.messagesPerSecond), "number"],
+      [whole(replay.clients), "number"],
+      mayControl ? buttonsOf(replay) : "",
+    ],
+  );
+}

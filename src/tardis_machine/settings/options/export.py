@@ -1,0 +1,34 @@
+"""The options of the export commands.
+
+Invariant: a file is named by exchange, dataset, day and symbol, as clients of the datasets API name their downloads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..option import Option
+from ..values import items, path
+from .request import exchange, span, symbols
+
+__all__ = ["EXPORT_CSV_OPTIONS"]
+
+EXPORT_CSV_OPTIONS = (
+    exchange("export", "Exchange to export", required=True),
+    symbols("export", "Its symbols: a file for each, and for each day", required=True),
+    *span("export", required=True),
+    Option(
+        name="datasets",
+        help="Datasets to make: trades, incremental_book_L2, quotes, book_snapshot_25, derivative_ticker, options_chain, …",
+        group="export",
+        parse=items(str, takes="names of datasets with commas between them"),
+        required=True,
+    ),
+    Option(
+        name="output-dir",
+        help="Folder for the files; those that are there already are not made again",
+        group="export",
+        parse=path,
+        default=Path("datasets"),
+    ),
+)

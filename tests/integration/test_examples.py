@@ -1,0 +1,29 @@
+"""The programs in `examples/`, run as their first lines say, against the sample history."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from tardis_machine.sample.history_api import SampleHistoryApi
+from tests.servers.process import ROOT
+
+
+async def run(name: str, *argv: str, cache: Path) -> str:
+    """What it prints; it must end well."""
+    environ = os.environ | {"XDG_CACHE_HOME": str(cache), "TM_API_KEY": "key"}
+    pipe = asyncio.subprocess.PIPE
+    program = (sys.executable, ROOT / "examples" / name, *argv)
+    process = await asyncio.create_subprocess_exec(*program, env=environ, stdout=pipe, stderr=pipe)
+    output, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, errors.decode()
+    return output.decode()
+
+
+async def test_find_symbols(tmp_path: Path) -> None:
+    async with SampleHistoryApi(api_key="key") as api:
+        said = await run("find_symbols.py", "deribit", api.url, cache=tmp_path)
+    assert said.startswith("deribit: since 2019-03-30T00:00:00.000Z, channels ")
+    assert " BTC options: BTC-" in said

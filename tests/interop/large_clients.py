@@ -1,0 +1,64 @@
+"""The clients that take a gigabyte to install, for `make interop`: loaders of datasets, compared with our own replay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tardis_machine import replay_normalized
+from tardis_machine.commands.cli import main
+from tardis_machine.messages import BookChange, BookSnapshot, Message, Trade
+from tardis_machine.sample.history_api import SampleHistoryApi
+from tests.interop.machine import run, shared_machine
+from tests.interop.test_clients import PROGRAMS, python_of
+
+DATASETS = "trades,incremental_book_L2,quotes,book_snapshot_5,book_snapshot_25,derivative_ticker"
+SPAN = {"from": "2020-02-01", "to": "2020-02-01T00:03"}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Datasets of three minutes in `csv`, made of what is in `cache`."""
+    folder = tmp_path_factory.mktemp("exported")
+    with SampleHistoryApi.serve_in_process(activity=0.2) as url:
+        place = ("--api-url", url, "--cache-dir", str(folder / "cache"), "--output-dir", str(folder / "csv"))
+        asked = ("--exchange", "bitmex", "--symbols", "XBTUSD", "--datasets", DATASETS, "--workers", "1")
+        assert main(["export", "csv", *asked, *(f"--{name}={date}" for name, date in SPAN.items()), *place]) == 0
+    return folder
+
+
+async def test_loaders_of_datasets(exported: Path) -> None:
+    said: dict[str, Any] = json.loads(
+        (await run(python_of("backtest"), PROGRAMS / "backtest_loaders.py", exported / "csv")).splitlines()[-1]
+    )
+    types = ["trade", "book_change", "quote", "book_snapshot_5_0ms", "book_snapshot_25_0ms"]
+    asked: dict[str, Any] = {"exchange": "bitmex", "symbols": ["XBTUSD"], "data_types": types, "cache_dir": exported / "cache"}
+    messages: list[Message] = []
+    for data_type in types:
+        span = {"from_": SPAN["from"], "to": SPAN["to"]}
+        messages += [m async for batch in replay_normalized(**(asked | {"data_types": [data_type]}), **span) for m in batch]
+    trades = [m for m in messages if isinstance(m, Trade)]
+    levels = sum(len(m.bids) + len(m.asks) for m in messages if isinstance(m, BookChange))
+    snapshots = {depth: [m for m in messages if isinstance(m, BookSnapshot) and m.depth == depth] for depth in (1, 5, 25)}
+    nautilus, backtest = said["nautilus"], said["hftbacktest"]
+    assert nautilus["trades"] == [[t.id, t.price, t.amount, t.timestamp_us * 1000, t.local_timestamp_us * 1000] for t in trades]
+    assert nautilus["quotes"] == [[m.bids[0].price, m.asks[0].price, m.local_timestamp_us * 1000] for m in snapshots[1]]
+    assert (nautilus["snapshots"], nautilus["depths"]) == (len(snapshots[5]), len(snapshots[25]))
+    assert nautilus["deltas"] == levels
+    assert nautilus["fundings"] > 0
+    assert (backtest["trades"], backtest["levels"]) == (len(trades), levels)
+    assert backtest["volume"] == sum(t.amount for t in trades)
+    assert backtest["bought"] == sum(t.amount for t in trades if t.side == "buy")
+
+
+async def test_nautilus_finds_instruments_and_replays(tmp_path: Path) -> None:
+    with shared_machine(tmp_path, token=None) as machine:
+        port = machine.url.rpartition(":")[2]
+        said = json.loads((await run(python_of("backtest"), PROGRAMS / "nautilus_client.py", port)).splitlines()[-1])
+        trades = await machine.trades("2020-02-02", from_="2020-02-01")
+    assert said["instruments"] == ["ETHUSD.BITMEX", "XBTH20.BITMEX", "XBTUSD.BITMEX"]
+    assert len(trades) > 1000
+    assert said["trades"] == [[t.id, t.price, t.amount, t.timestamp_us * 1000, t.local_timestamp_us * 1000] for t in trades]
