@@ -177,6 +177,18 @@ async def seek_of(page: Page) -> Any:
     return await page.query_selector("[data-control=seek]")
 
 
+async def test_symbols_of_the_exchange_are_there_to_choose_from(browser: Browser, machine: Client) -> None:
+    async with visit(browser, machine.machine.port) as page:
+        await page.click("nav >> text=Market")
+        names = page.locator("#symbol-names option")
+        await page.focus("#market-form [name=symbol]")
+        await expect(names.locator("xpath=self::*[@value='XBTUSD']")).to_have_count(1)
+        await page.fill("#market-form [name=exchange]", "deribit")
+        await page.focus("#market-form [name=symbol]")
+        await expect(names.locator("xpath=self::*[@value='BTC-PERPETUAL']")).to_have_count(1)
+        await expect(names.locator("xpath=self::*[@value='XBTUSD']")).to_have_count(0)
+
+
 async def test_what_the_page_plays_is_not_published(browser: Browser, tmp_path: Path) -> None:
     bus = {"dir": tmp_path / "events"}
     async with (

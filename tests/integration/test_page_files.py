@@ -65,13 +65,22 @@ async def test_nothing_else_is_served(client: Client, path: str) -> None:
         assert response.status == 404
 
 
-@pytest.mark.parametrize("path", ["/ui/events", "/ui/exchanges", "/ui/abilities", "/replays", "/health-check"])
+@pytest.mark.parametrize("path", ["/ui/events", "/ui/exchanges", "/ui/symbols/bitmex", "/ui/abilities", "/replays", "/health-check"])
 async def test_what_the_page_asks_for_takes_the_token(client: Client, path: str) -> None:
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
         async with client.http.get(client.url(path), headers=headers) as response:
             assert response.status == 401
     async with client.http.get(client.url(path), headers={"Authorization": f"Bearer {TOKEN}"}) as response:
         assert response.status == 200
+
+
+async def test_symbols_are_none_where_nobody_tells_them_and_a_sentence_of_an_unknown_exchange(client: Client) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with client.http.get(client.url("/ui/symbols/bitmex"), headers=headers) as response:
+        assert (response.status, await response.json()) == (200, [])
+    async with client.http.get(client.url("/ui/symbols/nowhere"), headers=headers) as response:
+        assert response.status == 400
+        assert "nowhere" in (await response.json())["message"]
 
 
 def subprotocol(token: str) -> str:

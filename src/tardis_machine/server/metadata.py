@@ -19,7 +19,7 @@ from ..exchanges import exchange_named
 from ..history.metadata import Metadata, filter_instruments
 from .request_options import query_of
 
-__all__ = ["MetadataRoutes", "is_public_document"]
+__all__ = ["MetadataRoutes", "exchange_details", "is_public_document"]
 
 # Lists of instruments have hundreds of thousands of rows; a filter that is longer names none.
 MAX_FILTER_BYTES = 64 * 1024
@@ -54,14 +54,7 @@ class MetadataRoutes:
 
     async def exchange(self, request: web.Request) -> web.Response:
         """One exchange."""
-        name = exchange_named(request.match_info["exchange"]).name
-        try:
-            return await _answer(await self._machine.metadata.exchange(name))
-        except UpstreamError:
-            found = None if self._machine.recorded is None else await asyncio.to_thread(self._machine.recorded.exchange, name)
-            if found is None:
-                raise
-            return await _answer(Metadata(found))
+        return await _answer(await exchange_details(self._machine, exchange_named(request.match_info["exchange"]).name))
 
     async def instruments(self, request: web.Request) -> web.Response:
         """The instruments of an exchange, those that `?filter=` leaves."""
@@ -98,6 +91,17 @@ class MetadataRoutes:
     async def api_key_info(self, _request: web.Request) -> web.Response:
         """What the key of this server opens."""
         return await _answer(await self._machine.metadata.api_key_info())
+
+
+async def exchange_details(machine: Machine, exchange: str) -> Metadata:
+    """What upstream tells of an exchange, else what was recorded of it; UpstreamError where neither is there."""
+    try:
+        return await machine.metadata.exchange(exchange)
+    except UpstreamError:
+        found = None if machine.recorded is None else await asyncio.to_thread(machine.recorded.exchange, exchange)
+        if found is None:
+            raise
+        return Metadata(found)
 
 
 def is_public_document(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""The page's routes: its files at `/` and `/ui/`, the state of the machine at `/ui/events`, and what exchanges there are.
+"""The page's routes: its files at `/` and `/ui/`, the state of the machine at `/ui/events`, which exchanges and symbols there are.
 
 Invariant: none of them changes anything.
 """
@@ -12,7 +12,9 @@ from contextlib import suppress
 from aiohttp import web
 
 from ...engine import Machine
-from ...errors import TardisMachineError
+from ...errors import TardisMachineError, UpstreamError
+from ...exchanges import exchange_named
+from ..metadata import exchange_details
 from .files import INDEX, PageFiles
 from .status import StatusFeed
 
@@ -20,19 +22,23 @@ __all__ = ["PageRoutes", "is_page_file"]
 
 _FOLDER = "/ui/"
 _EVENTS, _EXCHANGES, _ABILITIES = (f"{_FOLDER}{name}" for name in ("events", "exchanges", "abilities"))
+_SYMBOLS = f"{_FOLDER}symbols/"
+# A browser gets slow with the tens of thousands of options that some exchanges list.
+_MOST_SYMBOLS = 2_000
 
 
 def is_page_file(path: str) -> bool:
     """Whether this is a file of the page, which is served without a token: the page itself then asks for one."""
-    return (
-        path == "/" or path == _FOLDER.rstrip("/") or (path.startswith(_FOLDER) and path not in (_EVENTS, _EXCHANGES, _ABILITIES))
-    )
+    if path in (_EVENTS, _EXCHANGES, _ABILITIES) or path.startswith(_SYMBOLS):
+        return False
+    return path in ("/", _FOLDER.rstrip("/")) or path.startswith(_FOLDER)
 
 
 class PageRoutes:
     """The handlers. `may_control`: the page shows what steers replays of others too."""
 
     def __init__(self, machine: Machine, *, may_control: bool) -> None:
+        self._machine = machine
         self._files = PageFiles()
         self._status = StatusFeed(machine)
         self._may_control = may_control
@@ -45,6 +51,7 @@ class PageRoutes:
         app.router.add_get(_EVENTS, self.events)
         app.router.add_get(_EXCHANGES, self.exchanges)
         app.router.add_get(_ABILITIES, self.abilities)
+        app.router.add_get(f"{_SYMBOLS}{{exchange}}", self.symbols)
         app.router.add_get(f"{_FOLDER}{{name:.+}}", self.file)
 
     async def index(self, request: web.Request) -> web.Response:
@@ -75,6 +82,15 @@ class PageRoutes:
         if self._exchanges is None or (self._exchanges.done() and self._exchanges.exception() is not None):
             self._exchanges = asyncio.create_task(_list_exchanges())
         return web.Response(body=await asyncio.shield(self._exchanges), content_type="application/json")
+
+    async def symbols(self, request: web.Request) -> web.Response:
+        """Symbols to choose from, those that are still traded first; none where nobody tells: any may be typed."""
+        try:
+            details = await exchange_details(self._machine, exchange_named(request.match_info["exchange"]).name)
+        except UpstreamError:
+            return web.json_response([])
+        listed = sorted(details.data.get("availableSymbols", ()), key=lambda symbol: symbol.get("availableTo") is not None)
+        return web.json_response([symbol["id"] for symbol in listed[:_MOST_SYMBOLS]])
 
 
 async def _list_exchanges() -> bytes:

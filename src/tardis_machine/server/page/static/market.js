@@ -4,6 +4,7 @@ import { MarketChart } from "./chart.js";
 import { byId, make, markLane, setText } from "./elements.js";
 import { clearLadder, showLadder } from "./ladder.js";
 import { History, Live, SPEEDS, speedText } from "./player.js";
+import { askJson } from "./server.js";
 import { Tape } from "./tape.js";
 
 const BOOK = "book_snapshot_25_1s";
@@ -157,6 +158,16 @@ function close() {
   byId("market-view").hidden = true;
 }
 
+/** Symbols to choose from. */
+async function suggest(known) {
+  const exchange = form.exchange.value.trim();
+  const names = byId("symbol-names");
+  if (names.dataset.exchange === exchange || !(await known).some((known) => known.exchange === exchange)) return;
+  names.dataset.exchange = exchange;
+  const symbols = await askJson(`/ui/symbols/${encodeURIComponent(exchange)}`);
+  if (names.dataset.exchange === exchange) names.replaceChildren(...symbols.map((value) => make("option", { value })));
+}
+
 const toggle = () => market?.steer({ control: market.isPaused ? "resume" : "pause" });
 
 /** `exchanges` is what `/ui/exchanges` will tell. */
@@ -165,6 +176,8 @@ export function startMarket(exchanges) {
   form.when.addEventListener("change", () => {
     for (const label of form.querySelectorAll(".history")) label.hidden = form.when.value === "live";
   });
+  // Not before somebody wants one: a page that is only looked at asks upstream for nothing.
+  form.symbol.addEventListener("focus", () => suggest(exchanges));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     open(exchanges).catch((error) => show(error.message));
