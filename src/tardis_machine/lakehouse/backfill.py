@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from ..settings import Settings
 
-__all__ = ["BUS", "Backfill", "Unit", "fetch_unit", "plan_units"]
+__all__ = ["BUS", "Backfill", "Unit", "fetch_unit", "plan_units", "split_days", "without_collector"]
 
 BUS = "backfill"
 DAY_US = 86_400_000_000
@@ -77,16 +77,21 @@ def plan_units(requests: Iterable[NormalizedRequest]) -> list[Unit]:
     for request in requests:
         if not request.symbols:
             raise OptionsError("a backfill needs at least one symbol; name some with --symbols", "symbols")
-        start_us = request.from_us
-        while start_us < request.to_us:
-            end_us = min(start_us - start_us % DAY_US + DAY_US, request.to_us)
+        for start_us, end_us in split_days(request.from_us, request.to_us):
             for symbol in request.symbols:
                 part = msgspec.structs.replace(request, from_us=start_us, to_us=end_us, symbols=[symbol])
                 asked = "+".join(sorted(part.data_types))
                 span = f"{to_timestamp(start_us)}/{to_timestamp(end_us)}"
                 units.append(Unit(f"{BUS}|{part.exchange}|{symbol}|{asked}|{span}", part))
-            start_us = end_us
     return units
+
+
+def split_days(from_us: int, to_us: int) -> Iterator[tuple[int, int]]:
+    """A span, cut at midnight: recordings begin anew with each day, and so do mappers and what is computed."""
+    while from_us < to_us:
+        end_us = min(from_us - from_us % DAY_US + DAY_US, to_us)
+        yield from_us, end_us
+        from_us = end_us
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,7 @@ def fetch_unit(unit: Unit, *, api_url: str, api_key: str | None, cache_dir: str 
     ledger = Ledger(Path())
     ledger.start(unit.session, BUS, "replay", {}, _now_us())
     position = 0
-    with asyncio.Runner() as runner, _without_collector():
+    with asyncio.Runner() as runner, without_collector():
         # Not the runner's own `run`: for its signal handler it prints what the call before it returned.
         wait = runner.get_loop().run_until_complete
         client = HistoryClient(api_url, api_key, cache_dir)
@@ -178,7 +183,8 @@ def fetch_unit(unit: Unit, *, api_url: str, api_key: str | None, cache_dir: str 
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
+    """While messages are made by the million."""
     # Messages live for microseconds and form no cycles; what does is collected after a unit.
     was_on = gc.isenabled()
     gc.disable()

@@ -9,7 +9,7 @@ column, never rounded; only numbers that the machine computed itself are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -280,7 +280,13 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
 }
 """Kind of message to its own columns; all have `type` (the kind), `exchange`, `symbol` and `local_ts` before them."""
 
-_FRONT = {"type": pa.string(), "exchange": pa.string(), "symbol": pa.string(), "local_ts": INSTANT}
+_FRONT = {
+    "type": _text("type"),
+    "exchange": _text("exchange"),
+    # Errors and disconnects are of no symbol.
+    "symbol": _column(pa.string(), lambda messages: pa.array([getattr(item, "symbol", None) for item in messages], pa.string())),
+    "local_ts": _instant("local_timestamp"),
+}
 _GROUPED = "grouped_book_snapshot"
 
 
@@ -303,15 +309,19 @@ def kinds_of(data_types: Sequence[str], *, with_disconnects: bool = False, with_
 
 def schema_of(kinds: Iterable[str], *, exact: bool = False) -> pa.Schema:
     """The columns of batches that hold messages of these kinds."""
-    types = dict(_FRONT)
+    columns = dict(_FRONT)
     for kind in kinds:
-        types |= {name: column.type(exact) for name, column in COLUMNS[kind].items()}
-    return pa.schema(types)
+        columns |= COLUMNS[kind]
+    return pa.schema({name: column.type(exact) for name, column in columns.items()})
 
 
-def to_batch(messages: Sequence[Message], kinds: Sequence[str], *, exact: bool = False) -> pa.RecordBatch:
-    """Messages of these kinds in their order; others are passed over."""
+def to_batch(
+    messages: Sequence[Message], kinds: Sequence[str], *, exact: bool = False, names: Collection[str] | None = None
+) -> pa.RecordBatch:
+    """Messages of these kinds in their order; others are passed over. `names`: the only columns that are made."""
     schema = schema_of(kinds, exact=exact)
+    if names is not None:
+        schema = pa.schema([field for field in schema if field.name in names])
     found: dict[str, list[int]] = {kind: [] for kind in kinds}
     for place, message in enumerate(messages):
         places = found.get(kind_of(message))
@@ -331,18 +341,14 @@ def to_batch(messages: Sequence[Message], kinds: Sequence[str], *, exact: bool =
 
 def _batch_of(kind: str, messages: Sequence[Any], schema: pa.Schema, *, exact: bool) -> pa.RecordBatch:
     count = len(messages)
-    columns = {
-        "type": pa.repeat(pa.scalar(kind, pa.string()), count),
-        "exchange": pa.array([message.exchange for message in messages], pa.string()),
-        "symbol": pa.array([getattr(message, "symbol", None) for message in messages], pa.string()),
-    }
-    try:
-        name = "local_ts"
-        columns[name] = to_instants([message.local_timestamp for message in messages])
-        for name, column in COLUMNS[kind].items():
-            columns[name] = column.read(messages, exact)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{name} of a {kind} does not fit its column: {error}") from None
-    return pa.RecordBatch.from_arrays(
-        [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema], schema=schema
-    )
+    arrays = []
+    for field in schema:
+        column = _FRONT.get(field.name) or COLUMNS[kind].get(field.name)
+        try:
+            if field.name == "type":
+                arrays.append(pa.repeat(pa.scalar(kind, pa.string()), count))
+            else:
+                arrays.append(pa.nulls(count, field.type) if column is None else column.read(messages, exact))
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{field.name} of a {kind} does not fit its column: {error}") from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
