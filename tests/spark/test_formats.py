@@ -100,9 +100,7 @@ def test_what_a_query_filters_is_not_fetched(formats: SparkSession, api: SampleH
     # In other letters than the exchange writes it, a symbol is looked for among all rows.
     lower = read(formats, api, tmp_path, symbols="xbtusd,ethusd", dataTypes="trade").where("symbol IN ('ETHUSD', 'none')")
     assert lower.rdd.getNumPartitions() == 4
-    assert rows_of(lower.select("price", "local_ts")) == [
-        {name: row[name] for name in ("price", "local_ts")} for row in expected
-    ]
+    assert rows_of(lower.select("price", "local_ts")) == [{name: row[name] for name in ("price", "local_ts")} for row in expected]
 
 
 def test_a_session_that_nobody_told_finds_the_format(spark: SparkSession, api: SampleHistoryApi, tmp_path: Path) -> None:

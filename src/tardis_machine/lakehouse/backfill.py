@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..settings import Settings
+    from .streams import Counts
 
 __all__ = ["BUS", "Backfill", "Unit", "fetch_unit", "plan_units", "split_days", "without_collector"]
 
@@ -221,28 +222,30 @@ def run(settings: Settings) -> int:
     """`lake backfill`: history to bronze, then silver and gold as far as is asked."""
     from .ingest import refine
     from .jobs import open_lake, open_writing_session, stop_signal
+    from .metrics import served_metrics
     from .progress import ProgressLine, StatusLine
 
     request = to_request(settings)
     lake = open_lake(settings)
-    with stop_signal() as stop:
+    with stop_signal() as stop, served_metrics(settings.metrics_port, settings.metrics_host) as metrics:
         spark = open_writing_session(settings, lake)
         cache_dir = None if settings.source("cache_dir") == "default" else str(settings.cache_dir)
-        bar = StatusLine()
+        bar, line = StatusLine(), ProgressLine(is_remote=settings.remote is not None)
         job = Backfill(spark, lake, [request], settings.api_url, settings.api_key, cache_dir)
-        bar.end(job.run(lambda progress: bar.show(lambda: progress.text), stop.is_set).text)
+
+        def report_backfill(progress: BackfillProgress) -> None:
+            bar.show(lambda: progress.text)
+            metrics.backfilled(progress.rows)
+
+        def report(counts: list[Counts]) -> None:
+            line(counts)
+            metrics(counts)
+
+        bar.end(job.run(report_backfill, stop.is_set).text)
         if settings.until != "bronze" and not stop.is_set():
-            line = ProgressLine(is_remote=settings.remote is not None)
+            limit = settings.lake_batch_bytes
             line.end(
-                refine(
-                    spark,
-                    lake,
-                    until=settings.until,
-                    gold=settings.gold,
-                    max_batch_bytes=settings.lake_batch_bytes,
-                    report=line,
-                    stop=stop,
-                )
+                refine(spark, lake, until=settings.until, gold=settings.gold, max_batch_bytes=limit, report=report, stop=stop)
             )
     return 0
 

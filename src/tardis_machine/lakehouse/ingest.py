@@ -221,10 +221,10 @@ def _look_ahead(running: list[RunningStream], receiver: SourceReceiver | None) -
 def _stop(running: list[RunningStream]) -> None:
     """Lets the batches at hand end, but not for ever: what is cut off is run again at the next start."""
     deadline = time.monotonic() + _STOP_S
-    batches = [stream.writer.batches for stream in running]
+    batches = [stream.writer.counts.batches for stream in running]
     for stream, before in zip(running, batches, strict=True):
         # Another batch may have begun right after that one; it is hardly under way.
-        while stream.writer.batches == before and stream.query.isActive and stream.query.status["isTriggerActive"]:
+        while stream.writer.counts.batches == before and stream.query.isActive and stream.query.status["isTriggerActive"]:
             if time.monotonic() >= deadline:
                 _log.warning("a batch is cut off, and is run again at the next start", stream=stream.name, waited_s=_STOP_S)
                 break

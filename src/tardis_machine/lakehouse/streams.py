@@ -15,6 +15,7 @@ Invariant: a batch is in each of its tables once, however often it was run.
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,6 +64,11 @@ class Counts:
     """Records that were gone before they could be read, as far as they can be counted."""
     left: Mapping[str, int] = field(default_factory=dict)
     """What it has not read yet, by what it is (`records`, `rows for silver`); nothing where that is not known."""
+    stream: str = ""
+    batches: int = 0
+    """How many it has written."""
+    committed: float | None = None
+    """When the last one was, by the clock that only goes on."""
 
     def add(self, table: str, rows: int) -> None:
         """Counts rows of a table."""
@@ -79,9 +85,7 @@ class BatchWriter(ABC):
         """`identity`: None where the stream has none yet."""
         self.lake = lake
         self.stream = stream
-        self.counts = Counts()
-        self.batches = 0
-        """How many it has written."""
+        self.counts = Counts(stream=stream)
         self.failure: Exception | None = None
         self.appender = Appender(lake)
         self.owner: str | None = None
@@ -103,7 +107,8 @@ class BatchWriter(ABC):
             raise
         # Only the first batch of a run can be one that an earlier run was killed in.
         self._may_repeat = False
-        self.batches += 1
+        self.counts.batches += 1
+        self.counts.committed = time.monotonic()
 
     def _sync_plan(self, batch_id: int) -> None:
         """What Spark wrote down of a batch is on disk before tables note its number: after a power cut the number is that batch's still."""

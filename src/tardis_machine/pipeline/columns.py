@@ -36,7 +36,7 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 Values = Sequence[Any]
 
 
-class Column(NamedTuple):
+class MessageColumn(NamedTuple):
     """A typed column, and how it is read from messages of one kind."""
 
     type: Callable[[bool], pa.DataType]
@@ -44,8 +44,8 @@ class Column(NamedTuple):
     read: Callable[[Values, bool], pa.Array]
 
 
-def _column(kind: pa.DataType, read: Callable[[Values], pa.Array]) -> Column:
-    return Column(lambda _: kind, lambda messages, _: read(messages))
+def _column(kind: pa.DataType, read: Callable[[Values], pa.Array]) -> MessageColumn:
+    return MessageColumn(lambda _: kind, lambda messages, _: read(messages))
 
 
 def _of(attribute: str) -> Callable[[Values], list[Any]]:
@@ -53,12 +53,12 @@ def _of(attribute: str) -> Callable[[Values], list[Any]]:
     return lambda messages: [None if value is UNSET else value for value in map(get, messages)]
 
 
-def _text(attribute: str) -> Column:
+def _text(attribute: str) -> MessageColumn:
     get = _of(attribute)
     return _column(pa.string(), lambda messages: pa.array(get(messages), pa.string()))
 
 
-def _id(attribute: str) -> Column:
+def _id(attribute: str) -> MessageColumn:
     # Some exchanges number their trades.
     get = _of(attribute)
 
@@ -79,22 +79,22 @@ def _digits(value: Any) -> str | None:
     return None if text is None else text.decode()
 
 
-def _integer(attribute: str) -> Column:
+def _integer(attribute: str) -> MessageColumn:
     get = _of(attribute)
     return _column(pa.int64(), lambda messages: pa.array(get(messages), pa.int64()))
 
 
-def _boolean(attribute: str) -> Column:
+def _boolean(attribute: str) -> MessageColumn:
     get = _of(attribute)
     return _column(pa.bool_(), lambda messages: pa.array(get(messages), pa.bool_()))
 
 
-def _texts(attribute: str) -> Column:
+def _texts(attribute: str) -> MessageColumn:
     get = _of(attribute)
     return _column(pa.list_(pa.string()), lambda messages: pa.array(get(messages), pa.list_(pa.string())))
 
 
-def _instant(attribute: str) -> Column:
+def _instant(attribute: str) -> MessageColumn:
     get = _of(attribute)
     return _column(INSTANT, lambda messages: to_instants(get(messages)))
 
@@ -113,16 +113,16 @@ def to_instants(texts: Values) -> pa.Array:
     return instants
 
 
-def _double(attribute: str) -> Column:
+def _double(attribute: str) -> MessageColumn:
     """A rate, a volatility or a greek: a double in any case."""
     get = _of(attribute)
     return _column(pa.float64(), lambda messages: _doubles(get(messages)))
 
 
-def _number(attribute: str, *, is_computed: bool = False) -> Column:
+def _number(attribute: str, *, is_computed: bool = False) -> MessageColumn:
     """A price or an amount."""
     get = _of(attribute)
-    return Column(_number_type, lambda messages, exact: _numbers(get(messages), exact, is_computed))
+    return MessageColumn(_number_type, lambda messages, exact: _numbers(get(messages), exact, is_computed))
 
 
 def _number_type(exact: bool) -> pa.DataType:
@@ -167,7 +167,7 @@ def to_rounded_decimals(texts: pa.Array) -> pa.Array:
         return pc.round(texts.cast(_WIDE), 18).cast(DECIMAL)
 
 
-def _levels(side: str, *, is_computed: bool = False) -> Column:
+def _levels(side: str, *, is_computed: bool = False) -> MessageColumn:
     """Price levels in the message's order, best first."""
     get = attrgetter(side)
 
@@ -182,7 +182,7 @@ def _levels(side: str, *, is_computed: bool = False) -> Column:
         fields = list(kind(exact).value_type)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, fields=fields), type=kind(exact))
 
-    return Column(kind, read)
+    return MessageColumn(kind, read)
 
 
 def _of_level(level: Any, name: str) -> Any:
@@ -191,20 +191,20 @@ def _of_level(level: Any, name: str) -> Any:
     return None if value is UNSET else value
 
 
-def _top(side: str, name: str) -> Column:
+def _top(side: str, name: str) -> MessageColumn:
     """Price or amount of the only level of a quote's side."""
     get = attrgetter(side)
 
     def read(messages: Values, exact: bool) -> pa.Array:
         return _numbers([_of_level(get(message)[0], name) for message in messages], exact, is_computed=False)
 
-    return Column(_number_type, read)
+    return MessageColumn(_number_type, read)
 
 
 _EXECUTION = {"price": _number("price"), "amount": _number("amount"), "side": _text("side")}
 _EVENT_TS = {"event_ts": _instant("timestamp")}
 
-COLUMNS: Mapping[str, Mapping[str, Column]] = {
+COLUMNS: Mapping[str, Mapping[str, MessageColumn]] = {
     "trade": {**_EVENT_TS, "trade_id": _id("id"), **_EXECUTION},
     "book_change": {**_EVENT_TS, "is_snapshot": _boolean("is_snapshot"), "bids": _levels("bids"), "asks": _levels("asks")},
     "book_snapshot": {
