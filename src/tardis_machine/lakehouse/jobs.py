@@ -40,6 +40,7 @@ def ingest(settings: Settings) -> int:
             until=settings.until,
             max_batch_bytes=settings.lake_batch_bytes,
             gold=settings.gold,
+            auto_optimize=not settings.once if settings.auto_optimize is None else settings.auto_optimize,
         )
         progress = ProgressLine(is_remote=settings.remote is not None)
 

@@ -116,6 +116,13 @@ INGEST_OPTIONS = (
     ),
     Option(name="once", help="Takes in what is there, then ends", group="lake ingest", parse=switch, default=False),
     Option(name="trigger", help="Pause between batches", group="lake ingest", parse=duration(0.1), default=5.0),
+    Option(
+        name="auto-optimize",
+        help="Joins small files between batches; old ones go after a week",
+        group="lake ingest",
+        parse=switch,
+        default_text="true with a trigger, false with --once",
+    ),
     *LAYER_OPTIONS,
     Option(
         name="landing-dir",
