@@ -17,7 +17,7 @@ from .commands import COMMANDS, all_options
 from .option import Option, one_of
 from .options.general import CONFIG_OPTION
 
-__all__ = ["GivenOption", "SettingsSource", "read_argv", "read_environ", "read_keywords", "read_toml"]
+__all__ = ["GivenOption", "SettingsSource", "read_argv", "read_environ", "read_format_options", "read_keywords", "read_toml"]
 
 Spell = Callable[[Option], str]
 """How a user writes an option in one place."""
@@ -207,6 +207,23 @@ def _read_toml_key(file: str, table: str, key: str, value: object, source: Setti
 def _dotted(option: Option) -> str:
     """`kafka.brokers` for an option of a bus, `server.port` for another."""
     return f"{option.table}.{option.name.removeprefix(f'{option.table}-')}"
+
+
+def _as_format_option(option: Option) -> str:
+    first, *others = option.name.split("-")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def read_format_options(options: Mapping[str, str], source: SettingsSource) -> None:
+    """What Spark's users give a format: `dataTypes`, `kafkaBrokers`; Spark makes no difference between upper and lower case."""
+    source.catalogue.load_all()
+    known = {name.replace("-", ""): option for option in source.catalogue.options for name in option.names}
+    for name, value in options.items():
+        option = known.get(name.lower().replace("-", "").replace("_", ""))
+        if option is None:
+            source.refuse(name, name, _as_format_option)
+        else:
+            source.give_once(option, _as_format_option(option), _as_format_option, value)
 
 
 def read_keywords(keywords: Mapping[str, Any], source: SettingsSource) -> None:
