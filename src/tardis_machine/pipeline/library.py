@@ -5,7 +5,7 @@ Invariant: batches come in time order, and hold what the routes of the same name
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,15 @@ import orjson
 from ..history.api import DEFAULT_API_URL
 from ..history.client import HistoryClient
 from ..messages import Message
+from ..realtime.accounts import check_credentials
+from ..realtime.backoff import Timings
+from ..realtime.endpoints import check_urls
 from ..recorded_line import MESSAGE_START, TIME_LENGTH
 from .fetching import fetch_lines
 from .merger import combine
 from .replay import NormalizedReplay, RawReplay
-from .request import NormalizedRequest, parse_normalized_request, parse_raw_request
+from .request import NormalizedRequest, SinceRequest, parse_raw_request, parse_replay_requests
+from .since import SinceReplays
 
 __all__ = ["replay", "replay_normalized"]
 
@@ -81,6 +85,27 @@ async def _replay_one(
                     yield messages
 
 
+async def _replay_since(
+    requests: Sequence[SinceRequest],
+    api_url: str | None,
+    api_key: str | None,
+    cache_dir: str | Path | None,
+    urls: Mapping[str, str],
+    credentials: Mapping[str, str],
+    timings: Timings | None,
+    history: Mapping[str, Any],
+) -> AsyncGenerator[list[Message], None]:
+    async with (
+        HistoryClient(api_url or DEFAULT_API_URL, api_key, cache_dir, **history) as client,
+        SinceReplays(requests, client, urls=urls, credentials=credentials, timings=timings) as replays,
+    ):
+        for source in (replays.history(), replays.live()):
+            async with aclosing(source):
+                async for batch in source:
+                    if shown := replays.shown(batch):
+                        yield shown
+
+
 def replay_normalized(
     *requests: dict[str, Any],
     exchange: str | None = None,
@@ -93,9 +118,15 @@ def replay_normalized(
     api_url: str | None = None,
     cache_dir: str | Path | None = None,
     auto_cleanup: bool = False,
-    wait_when_data_not_yet_available: bool | float = False,
+    wait_when_data_not_yet_available: bool | float | None = None,
+    exchange_urls: Mapping[str, str] | None = None,
+    exchange_credentials: Mapping[str, str] | None = None,
+    _timings: Timings | None = None,
+    _history: Mapping[str, Any] | None = None,
 ) -> AsyncGenerator[list[Message], None]:
     """Normalized history as batches of messages. Several requests, given as options objects, are merged by local timestamp.
+
+    Without `to`, or with "live", it goes on with live data where history ends, for ever.
 
     async for batch in replay_normalized(exchange="bitmex", symbols=["XBTUSD"], from_="2020-02-01", to="2020-02-02",
                                          data_types=["trade", "book_change"]):
@@ -113,5 +144,10 @@ def replay_normalized(
             "waitWhenDataNotYetAvailable": wait_when_data_not_yet_available,
         }
     ]
-    streams = [_replay_one(parse_normalized_request(item), api_url, api_key, cache_dir) for item in options]
+    parsed = parse_replay_requests(options[0] if len(options) == 1 else options)
+    if isinstance(parsed[0], SinceRequest):
+        urls, credentials = check_urls(exchange_urls or {}), check_credentials(exchange_credentials or {})
+        since = [item for item in parsed if isinstance(item, SinceRequest)]
+        return _replay_since(since, api_url, api_key, cache_dir, urls, credentials, _timings, _history or {})
+    streams = [_replay_one(item, api_url, api_key, cache_dir) for item in parsed if isinstance(item, NormalizedRequest)]
     return streams[0] if len(streams) == 1 else combine(*streams)

@@ -28,10 +28,13 @@ from .playback import Playback, agreed_playback, parse_playback
 __all__ = [
     "NormalizedRequest",
     "RawRequest",
+    "SinceRequest",
     "StreamRequest",
     "parse_normalized_request",
     "parse_normalized_requests",
     "parse_raw_request",
+    "parse_replay_requests",
+    "parse_since_request",
     "parse_stream_request",
     "parse_stream_requests",
 ]
@@ -88,9 +91,24 @@ class StreamRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it goes to the buses that are on."""
 
 
+class SinceRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay that goes on live: what of it is history, which has no end of its own, and what is heard then."""
+
+    history: NormalizedRequest
+    live: StreamRequest
+
+
+LIVE = "live"
+"""As the end of a request: there is none. To leave the end out says the same."""
+
+# The last day that there are dates to count with: the end of a history that goes on.
+_NEVER_US = 253_402_214_400_000_000
+
+
 _COMMON = {"exchange", "from", "to", "apiKey", "autoCleanup", "waitWhenDataNotYetAvailable", *PLAYBACK_FIELDS}
 _RAW = _COMMON | {"filters", "withDisconnects"}
 _NORMALIZED = _COMMON | {"symbols", "dataTypes", "withDisconnectMessages", "publish"}
+_SINCE = _NORMALIZED | {"timeoutIntervalMS"}
 _STREAM = {"exchange", "symbols", "dataTypes", "withDisconnectMessages", "withErrorMessages", "timeoutIntervalMS", "publish"}
 
 
@@ -123,6 +141,39 @@ def parse_normalized_requests(options: Any, limits: RequestLimits | None = None)
     requests = _one_or_many(options, limits, parse_normalized_request)
     agreed_playback([request.playback for request in requests])
     return requests
+
+
+def parse_replay_requests(options: Any, limits: RequestLimits | None = None) -> list[NormalizedRequest] | list[SinceRequest]:
+    """One request or an array of them, which have an end or go on live; all of them the same."""
+    items = options if isinstance(options, list) else [options]
+    goes_on = [isinstance(item, Mapping) and item.get("to") in (None, LIVE) for item in items]
+    if not any(goes_on):
+        return parse_normalized_requests(options, limits)
+    if not all(goes_on):
+        place = goes_on.index(True)
+        raise OptionsError(f"[{place}].to: expected a date as in the other requests, or none in all of them", f"[{place}].to")
+    return _one_or_many(options, limits, parse_since_request)
+
+
+def parse_since_request(options: Any, limits: RequestLimits | None = None, prefix: str = "") -> SinceRequest:
+    """A request that goes on live from its JSON options."""
+    fields = _Fields(options, _SINCE, limits, prefix)
+    exchange = fields.exchange()
+    common = fields.common(exchange, goes_on=True)
+    # Unless it is told otherwise, it waits for the last minutes: then nothing is missing.
+    if "waitWhenDataNotYetAvailable" not in options or options["waitWhenDataNotYetAvailable"] is None:
+        common["wait_when_data_not_yet_available"] = True
+    fields.refuse_playback(common["playback"])
+    shared: dict[str, Any] = {
+        "exchange": exchange.name,
+        "data_types": fields.data_types(exchange),
+        "symbols": fields.live_symbols(exchange),
+        "with_disconnect_messages": fields.flag("withDisconnectMessages"),
+        "publish": fields.flag("publish", default=True),
+    }
+    return SinceRequest(
+        history=NormalizedRequest(**(common | shared)), live=StreamRequest(**shared, timeout_interval_ms=fields.timeout_ms())
+    )
 
 
 def parse_stream_request(options: Any, limits: RequestLimits | None = None, prefix: str = "") -> StreamRequest:
@@ -199,8 +250,9 @@ class _Fields:
         except OptionsError as error:
             raise OptionsError(f"{self._prefix}{error}", f"{self._prefix}exchange") from None
 
-    def common(self, exchange: Exchange) -> dict[str, Any]:
-        from_us, to_us = self._date_us("from"), self._date_us("to")
+    def common(self, exchange: Exchange, *, goes_on: bool = False) -> dict[str, Any]:
+        from_us = self._date_us("from")
+        to_us = _NEVER_US if goes_on else self._date_us("to")
         if to_us < from_us:
             raise self._wrong(
                 "to", f"expected a date that is not before from ({self._options['from']}), got {self._options['to']}"
@@ -246,6 +298,11 @@ class _Fields:
         if isinstance(value, bool) or (isinstance(value, (int, float)) and 0 < value < 1e6):
             return value
         raise self._wrong(name, f"expected true, false or a number of minutes, got {brief(value)}")
+
+    def refuse_playback(self, playback: Playback) -> None:
+        for name in PLAYBACK_FIELDS:
+            if self._options.get(name) is not None and playback != Playback():
+                raise self._wrong(name, "a request that goes on live has no pace of its own; give it an end with to")
 
     def texts(self, name: str) -> list[str] | None:
         value = self._options.get(name)
