@@ -108,7 +108,7 @@ _NEVER_US = 253_402_214_400_000_000
 _COMMON = {"exchange", "from", "to", "apiKey", "autoCleanup", "waitWhenDataNotYetAvailable", *PLAYBACK_FIELDS}
 _RAW = _COMMON | {"filters", "withDisconnects"}
 _NORMALIZED = _COMMON | {"symbols", "dataTypes", "withDisconnectMessages", "publish"}
-_SINCE = _NORMALIZED | {"timeoutIntervalMS"}
+_SINCE = _NORMALIZED | {"timeoutIntervalMS", "withErrorMessages"}
 _STREAM = {"exchange", "symbols", "dataTypes", "withDisconnectMessages", "withErrorMessages", "timeoutIntervalMS", "publish"}
 
 
@@ -172,7 +172,10 @@ def parse_since_request(options: Any, limits: RequestLimits | None = None, prefi
         "publish": fields.flag("publish", default=True),
     }
     return SinceRequest(
-        history=NormalizedRequest(**(common | shared)), live=StreamRequest(**shared, timeout_interval_ms=fields.timeout_ms())
+        history=NormalizedRequest(**(common | shared)),
+        live=StreamRequest(
+            **shared, with_error_messages=fields.flag("withErrorMessages"), timeout_interval_ms=fields.timeout_ms()
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from ..errors import OptionsError
 from ..history.client import HistoryClient
-from ..messages import UNSET, Disconnect, Message, parse_timestamp_us, to_timestamp
+from ..messages import UNSET, Disconnect, ErrorMessage, Message, parse_timestamp_us, to_timestamp
 from ..realtime.accounts import find_credentials
 from ..realtime.backoff import Timings
 from .fetching import fetch_lines
@@ -54,6 +54,12 @@ class SinceReplays:
             _SinceReplay(request, client, self._changed, urls, credentials, timings, recorder)
             for request, recorder in zip(requests, recorders or [None] * len(requests), strict=True)
         ]
+        live = [request.live for request in requests]
+        # What nobody asked to see, by exchange.
+        self._hidden = {(Disconnect, each.exchange) for each in live if not each.with_disconnect_messages} | {
+            (ErrorMessage, each.exchange) for each in live if not each.with_error_messages
+        }
+        self._gaps: set[int] = set()
         self._running: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -93,6 +99,7 @@ class SinceReplays:
         for replay in self._replays:
             replay.buffer.open()
             if replay.gap is not None:
+                self._gaps.add(id(replay.gap))
                 yield replay.tell([replay.gap])
         while True:
             self._changed.clear()
@@ -112,9 +119,9 @@ class SinceReplays:
 
     def shown(self, messages: list[Message]) -> list[Message]:
         """What of this the clients asked to see. What is missing at a seam is always shown."""
-        hidden = {each.request.history.exchange for each in self._replays if not each.request.history.with_disconnect_messages}
-        gaps = [id(replay.gap) for replay in self._replays]
-        return [m for m in messages if not (isinstance(m, Disconnect) and m.exchange in hidden and id(m) not in gaps)]
+        return [
+            message for message in messages if (type(message), message.exchange) not in self._hidden or id(message) in self._gaps
+        ]
 
 
 class _SinceReplay:
