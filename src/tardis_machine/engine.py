@@ -22,6 +22,8 @@ from .history.cache import clear_cache, node_cache_dir
 from .history.client import HistoryClient
 from .history.metadata import MetadataClient
 from .history.recordings import recover_journals
+from .messages import BookChange, from_json, to_json
+from .pipeline.book_at import BookRequest
 from .pipeline.compression import Compression
 from .pipeline.frames import Form
 from .pipeline.recorded import RecordedHistory
@@ -224,6 +226,20 @@ class Machine(LiveMachine):
                 except SoughtError:
                     # What is played from elsewhere is a session of its own: its events begin anew.
                     whole = replace(whole, publish=None if publish is None else _renewed(publish))
+
+    async def book_at(self, asked: BookRequest) -> bytes | None:
+        """The book at an instant as JSON; None where none is known. BusyError where as many replays run as may."""
+        with self.workers.admitted():
+            for request in asked.replays():
+                # What is sent is what holds when all has been read.
+                spec = ReplaySpec([request], "lines", opening_us=request.to_us)
+                async with aclosing(self.workers.run(self.client, spec)) as outputs:
+                    data = b"".join([bytes(output.data) async for output in outputs if isinstance(output, Chunk)])
+                for line in data.splitlines():
+                    book = from_json(line)
+                    if isinstance(book, BookChange):
+                        return to_json(asked.cut(book))
+        return None
 
 
 def _renewed(publish: PublishSpec) -> PublishSpec:

@@ -25,7 +25,7 @@ from .replay import NormalizedReplay, RawReplay
 from .request import NormalizedRequest, SinceRequest, parse_raw_request, parse_replay_requests
 from .since import SinceReplays
 
-__all__ = ["replay", "replay_normalized"]
+__all__ = ["parse_replay", "replay", "replay_normalized"]
 
 
 def _client(api_url: str | None, api_key: str | None, cache_dir: str | Path | None) -> HistoryClient:
@@ -106,6 +106,29 @@ async def _replay_since(
                         yield shown
 
 
+_FIELDS = {
+    "exchange": "exchange",
+    "symbols": "symbols",
+    "from": "from_",
+    "to": "to",
+    "dataTypes": "data_types",
+    "withDisconnectMessages": "with_disconnect_messages",
+    "autoCleanup": "auto_cleanup",
+    "waitWhenDataNotYetAvailable": "wait_when_data_not_yet_available",
+}
+"""The fields of a request, and the keywords of each."""
+
+
+def parse_replay(
+    requests: Sequence[dict[str, Any]], keywords: Mapping[str, Any]
+) -> Sequence[NormalizedRequest] | Sequence[SinceRequest]:
+    """The requests of `replay_normalized`: options objects, or one by keywords."""
+    given = {field: keywords.get(keyword) for field, keyword in _FIELDS.items()}
+    listed = {name: list(value) for name in ("symbols", "dataTypes") if (value := given[name]) is not None}
+    options = list(requests) or [{"dataTypes": []} | given | listed]
+    return parse_replay_requests(options[0] if len(options) == 1 else options)
+
+
 def replay_normalized(
     *requests: dict[str, Any],
     exchange: str | None = None,
@@ -132,19 +155,19 @@ def replay_normalized(
                                          data_types=["trade", "book_change"]):
         for message in batch: ...
     """
-    options = list(requests) or [
+    parsed = parse_replay(
+        requests,
         {
             "exchange": exchange,
-            "symbols": None if symbols is None else list(symbols),
-            "from": from_,
+            "symbols": symbols,
+            "from_": from_,
             "to": to,
-            "dataTypes": list(data_types),
-            "withDisconnectMessages": with_disconnect_messages,
-            "autoCleanup": auto_cleanup,
-            "waitWhenDataNotYetAvailable": wait_when_data_not_yet_available,
-        }
-    ]
-    parsed = parse_replay_requests(options[0] if len(options) == 1 else options)
+            "data_types": data_types,
+            "with_disconnect_messages": with_disconnect_messages,
+            "auto_cleanup": auto_cleanup,
+            "wait_when_data_not_yet_available": wait_when_data_not_yet_available,
+        },
+    )
     if isinstance(parsed[0], SinceRequest):
         urls, credentials = check_urls(exchange_urls or {}), check_credentials(exchange_credentials or {})
         since = [item for item in parsed if isinstance(item, SinceRequest)]

@@ -28,11 +28,14 @@ from .playback import Playback, agreed_playback, parse_playback
 __all__ = [
     "NormalizedRequest",
     "RawRequest",
+    "RawStreamRequest",
     "SinceRequest",
     "StreamRequest",
+    "parse_book_request",
     "parse_normalized_request",
     "parse_normalized_requests",
     "parse_raw_request",
+    "parse_raw_stream_request",
     "parse_replay_requests",
     "parse_since_request",
     "parse_stream_request",
@@ -194,6 +197,39 @@ def parse_stream_request(options: Any, limits: RequestLimits | None = None, pref
     )
 
 
+class RawStreamRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Live data in the exchange's own format."""
+
+    exchange: str
+    filters: Sequence[Filter]
+    timeout_interval_ms: float = DEFAULT_TIMEOUT_MS
+
+
+def parse_raw_stream_request(options: Any) -> RawStreamRequest:
+    """A request for live data in the exchange's own format from its options."""
+    fields = _Fields(options, {"exchange", "filters", "timeoutIntervalMS"}, None)
+    exchange = fields.exchange()
+    fields.live_symbols(exchange, is_named=True)
+    filters = fields.filters(exchange)
+    if not filters:
+        raise OptionsError("filters: expected an array of {channel, symbols?}, got an empty one", "filters")
+    return RawStreamRequest(exchange=exchange.name, filters=filters, timeout_interval_ms=fields.timeout_ms())
+
+
+def parse_book_request(options: Any) -> dict[str, Any]:
+    """What is asked of a book at an instant: exchange, symbol, at_us and depth."""
+    fields = _Fields(options, {"exchange", "symbol", "at", "depth"}, None)
+    exchange = fields.exchange()
+    if "book_change" not in exchange.data_types:
+        raise OptionsError(f"exchange: {exchange.name} has no book_change; it has {', '.join(exchange.data_types)}", "exchange")
+    return {
+        "exchange": exchange.name,
+        "symbol": fields.symbol(),
+        "at_us": fields.instant_us("at"),
+        "depth": fields.depth(),
+    }
+
+
 def parse_stream_requests(options: Any, limits: RequestLimits | None = None) -> list[StreamRequest]:
     """One request for live data, or an array of them."""
     return _one_or_many(options, limits, parse_stream_request)
@@ -254,8 +290,8 @@ class _Fields:
             raise OptionsError(f"{self._prefix}{error}", f"{self._prefix}exchange") from None
 
     def common(self, exchange: Exchange, *, goes_on: bool = False) -> dict[str, Any]:
-        from_us = self._date_us("from")
-        to_us = _NEVER_US if goes_on else self._date_us("to")
+        from_us = self.instant_us("from")
+        to_us = _NEVER_US if goes_on else self.instant_us("to")
         if to_us < from_us:
             raise self._wrong(
                 "to", f"expected a date that is not before from ({self._options['from']}), got {self._options['to']}"
@@ -270,7 +306,7 @@ class _Fields:
             "playback": parse_playback(self._options, self._prefix),
         }
 
-    def _date_us(self, name: str) -> int:
+    def instant_us(self, name: str) -> int:
         value = self._options.get(name)
         try:
             if isinstance(value, str):
@@ -326,11 +362,26 @@ class _Fields:
         self._check("max_symbols", len(symbols or ()), "symbols", "symbols")
         return symbols
 
-    def live_symbols(self, exchange: Exchange) -> list[str] | None:
+    def symbol(self) -> str:
+        name = "symbol"
+        value = self._options.get(name)
+        if not isinstance(value, str) or not value:
+            raise self._wrong(name, f"expected the name of an instrument, got {brief(value)}")
+        return self._of_length(name, [value])[0]
+
+    def depth(self) -> int | None:
+        name = "depth"
+        value = self._options.get(name)
+        number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10 else value
+        if number is None or (isinstance(number, int) and not isinstance(number, bool) and number > 0):
+            return number
+        raise self._wrong(name, f"expected a number of levels from 1 on, got {brief(value)}")
+
+    def live_symbols(self, exchange: Exchange, *, is_named: bool = False) -> list[str] | None:
         if exchange.live is None:
             raise self._wrong("exchange", exchange.has_history_only)
         symbols = self.symbols()
-        if not symbols and exchange.live.feed.needs_symbols:
+        if not symbols and not is_named and exchange.live.feed.needs_symbols:
             raise self._wrong("symbols", f"live data of {exchange.name} needs at least one symbol")
         return symbols
 

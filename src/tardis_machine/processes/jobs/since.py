@@ -7,7 +7,7 @@ event which of them it belongs to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,16 @@ class SinceJob:
         self._spec = spec
         self._put = put
         self._has_room = has_room
-        self._to_bytes = MESSAGES_TO_BYTES[spec.form]
+        self._to_bytes: Callable[[Sequence[Message]], bytes]
+        if spec.form == "arrow":
+            # Nothing of Arrow is loaded where none is asked for.
+            from ...pipeline.arrow_stream import ArrowStream
+
+            stream = ArrowStream([request.live for request in spec.requests])
+            self._tell(Chunk(stream.head, 0))
+            self._to_bytes = stream.write
+        else:
+            self._to_bytes = MESSAGES_TO_BYTES[spec.form]
         self._replays: SinceReplays | None = None
         self._is_live = False
         self.task = asyncio.create_task(self._run())
