@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..messages import BookChange, Message
@@ -32,7 +33,7 @@ __all__ = [
 Item = TypeVar("Item")
 
 
-def _iterate(make: Callable[[], AsyncGenerator[Item, None]]) -> Iterator[Item]:
+def _iterate(source: AsyncGenerator[Item, None]) -> Generator[Item, None, None]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="tardis-machine", daemon=True)
     thread.start()
@@ -50,7 +51,6 @@ def _iterate(make: Callable[[], AsyncGenerator[Item, None]]) -> Iterator[Item]:
         await asyncio.gather(*others, return_exceptions=True)
         await source.aclose()
 
-    source = make()
     try:
         while found := asyncio.run_coroutine_threadsafe(advance(source), loop).result():
             yield found[0]
@@ -63,10 +63,15 @@ def _iterate(make: Callable[[], AsyncGenerator[Item, None]]) -> Iterator[Item]:
             loop.close()
 
 
+def _each(batches: AsyncGenerator[list[Item], None]) -> Iterator[Item]:
+    with closing(_iterate(batches)) as iterator:
+        for batch in iterator:
+            yield from batch
+
+
 def replay_sync(**options: Any) -> Iterator[tuple[str, Any] | None]:
     """`replay`, message by message."""
-    for batch in _iterate(lambda: replay(**options)):
-        yield from batch
+    return _each(replay(**options))
 
 
 def replay_normalized_sync(*requests: dict[str, Any], **options: Any) -> Iterator[Message]:
@@ -75,25 +80,22 @@ def replay_normalized_sync(*requests: dict[str, Any], **options: Any) -> Iterato
     for message in replay_normalized_sync(exchange="bitmex", symbols=["XBTUSD"], from_="2020-02-01", to="2020-02-02",
                                           data_types=["trade"]): ...
     """
-    for batch in _iterate(lambda: replay_normalized(*requests, **options)):
-        yield from batch
+    return _each(replay_normalized(*requests, **options))
 
 
 def replay_arrow_sync(*requests: dict[str, Any], **options: Any) -> Iterator[pa.RecordBatch]:
     """`replay_arrow`, batch by batch."""
-    return _iterate(lambda: replay_arrow(*requests, **options))
+    return _iterate(replay_arrow(*requests, **options))
 
 
 def stream_sync(**options: Any) -> Iterator[tuple[str, Any] | None]:
     """`stream`, message by message."""
-    for batch in _iterate(lambda: stream(**options)):
-        yield from batch
+    return _each(stream(**options))
 
 
 def stream_normalized_sync(*requests: dict[str, Any], **options: Any) -> Iterator[Message]:
     """`stream_normalized`, message by message."""
-    for batch in _iterate(lambda: stream_normalized(*requests, **options)):
-        yield from batch
+    return _each(stream_normalized(*requests, **options))
 
 
 def book_at_sync(**options: Any) -> BookChange:
@@ -102,5 +104,5 @@ def book_at_sync(**options: Any) -> BookChange:
     async def once() -> AsyncGenerator[BookChange, None]:
         yield await book_at(**options)
 
-    [book] = _iterate(once)
+    [book] = _iterate(once())
     return book
