@@ -60,6 +60,6 @@ class KinesisUnderTest(AwsUnderTest):
             Misconfiguration({"max-batch-size": 501}, "from 1 to 500"),
             Misconfiguration({"max-record-bytes": "11MiB"}, "max-record-bytes"),
             Misconfiguration({"max-record-bytes": "2MiB"}, "accepts at most 1048576"),
-            Misconfiguration({"secret-access-key": ""}, "secret-access-key"),
+            Misconfiguration({"secret-key": ""}, "secret-key"),
             Misconfiguration({"ca-bundle": self.folder / "none.pem"}, "ca-bundle: .*none.pem' is not a file"),
         ]

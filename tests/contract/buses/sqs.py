@@ -81,7 +81,7 @@ class SqsUnderTest(AwsUnderTest):
             Misconfiguration({"attributes": "eventId:{{symbol}}"}, "'eventId'"),
             Misconfiguration({"static-attributes": "AWS.x:1"}, "'AWS.x'"),
             Misconfiguration({"max-batch-size": 11}, "from 1 to 10"),
-            Misconfiguration({"secret-access-key": ""}, "secret-access-key"),
+            Misconfiguration({"secret-key": ""}, "secret-key"),
         ]
 
 
