@@ -108,7 +108,7 @@ def create_bus(options: Mapping[str, Any]) -> KafkaBus:
 
 def create_routing(options: Mapping[str, Any]) -> Routing:
     """Where its records go."""
-    return Routing.from_options(options, options["topic"], headers=options["headers"] == "all")
+    return Routing.from_options(options, options["topic"], headers=options["headers"] == "all", cloudevents="ce_")
 
 
 class KafkaBus:
