@@ -185,7 +185,7 @@ def _application(machine: Machine, settings: Settings, connections: Connections,
     BookRoutes(machine).add_to(app)
     WsRoutes(machine, reader).add_to(app)
     if settings.ui == "on":
-        PageRoutes(machine, may_control=settings.ui_control).add_to(app)
+        PageRoutes(machine, may_control=settings.ui_control, lake_metrics=settings.lake_metrics or ()).add_to(app)
     return app
 
 
