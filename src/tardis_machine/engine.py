@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
@@ -30,7 +31,7 @@ from .player.player import Player, SoughtError
 from .player.players import Players
 from .processes.jobs.contract import Chunk, Events, PublishSpec, ReplaySpec
 from .processes.live_pool import LivePool
-from .processes.replay_pool import ReplayPool
+from .processes.replay_pool import SYMBOLS_TOGETHER, ReplayPool
 from .realtime.accounts import check_credentials
 from .realtime.backoff import Timings
 from .realtime.endpoints import check_urls
@@ -127,7 +128,7 @@ class Machine(LiveMachine):
         sent = MESSAGES_SENT.labels(route)
         player = player or self.players.make(route, requests)
         whole = ReplaySpec(requests, form, compression, publish)
-        with self.workers.admitted(), self.players.listed(player):
+        with self.workers.admitted(requests), self.players.listed(player):
             is_over = False
             while not is_over:
                 try:
@@ -199,7 +200,10 @@ class Engine:
             metadata = MetadataClient(settings.api_url, settings.api_key, settings.cache_dir)
             await self._stack.enter_async_context(metadata)
             self._workers = workers = ReplayPool(
-                settings.workers, most=settings.get("max_replays"), unread_bytes=settings.get("max_unread_bytes")
+                settings.workers,
+                most=settings.get("max_replays"),
+                most_symbols=SYMBOLS_TOGETHER * settings.get("max_symbols", inf),
+                unread_bytes=settings.get("max_unread_bytes"),
             )
             self._stack.push_async_callback(workers.stop)
             await workers.start()
