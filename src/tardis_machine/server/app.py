@@ -22,6 +22,7 @@ from ..pipeline.limits import RequestLimits
 from ..realtime.backoff import Timings
 from ..settings.resolve import Settings, from_keywords
 from ..telemetry import get_logger, hide
+from .books import BookRoutes
 from .connections import ClientProtocol, Connections
 from .data_feeds import DataFeedRoutes
 from .datasets import DatasetRoutes
@@ -183,6 +184,7 @@ def _application(machine: Machine, settings: Settings, connections: Connections,
     DataFeedRoutes(machine, reader, slots).add_to(app)
     MetadataRoutes(machine, slots).add_to(app)
     DatasetRoutes(machine).add_to(app)
+    BookRoutes(machine).add_to(app)
     WsRoutes(machine, reader).add_to(app)
     if settings.ui == "on":
         PageRoutes(machine, may_control=settings.ui_control).add_to(app)
