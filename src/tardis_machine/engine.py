@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Self
 from uuid import uuid4
 
@@ -32,7 +33,7 @@ from .player.player import Player, SoughtError
 from .player.players import Players
 from .processes.jobs.contract import Chunk, Events, PublishSpec, ReplaySpec, SinceSpec
 from .processes.live_pool import LivePool
-from .processes.replay_pool import ReplayPool
+from .processes.replay_pool import SYMBOLS_TOGETHER, ReplayPool
 from .processes.since_pool import SincePool
 from .realtime.accounts import check_credentials
 from .realtime.backoff import Timings
@@ -208,7 +209,7 @@ class Machine(LiveMachine):
         sent = MESSAGES_SENT.labels(route)
         player = player or self.players.make(route, requests)
         whole = ReplaySpec(requests, form, compression, publish)
-        with self.workers.admitted(), self.players.listed(player):
+        with self.workers.admitted(requests), self.players.listed(player):
             is_over = False
             while not is_over:
                 try:
@@ -229,7 +230,7 @@ class Machine(LiveMachine):
 
     async def book_at(self, asked: BookRequest) -> bytes | None:
         """The book at an instant as JSON; None where none is known. BusyError where as many replays run as may."""
-        with self.workers.admitted():
+        with self.workers.admitted([]):
             for request in asked.replays():
                 # What is sent is what holds when all has been read.
                 spec = ReplaySpec([request], "lines", opening_us=request.to_us)
@@ -294,7 +295,10 @@ class Engine:
             metadata = MetadataClient(settings.api_url, settings.api_key, settings.cache_dir)
             await self._stack.enter_async_context(metadata)
             self._workers = workers = ReplayPool(
-                settings.workers, most=settings.get("max_replays"), unread_bytes=settings.get("max_unread_bytes")
+                settings.workers,
+                most=settings.get("max_replays"),
+                most_symbols=SYMBOLS_TOGETHER * settings.get("max_symbols", inf),
+                unread_bytes=settings.get("max_unread_bytes"),
             )
             self._stack.push_async_callback(workers.stop)
             await workers.start()
