@@ -9,6 +9,7 @@ level with price 0 in them. Who wants to connect asks for an address and a token
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -54,8 +55,12 @@ class KucoinMapper(Mapper):
 
 
 def _symbol_of(message: Json) -> str:
-    symbol: str = message["topic"].split(":")[1]
-    return symbol
+    return _symbol_of_topic(message["topic"])
+
+
+@lru_cache(maxsize=10_000)
+def _symbol_of_topic(topic: str) -> str:
+    return topic.split(":")[1]
 
 
 class KucoinTradeMapper(KucoinMapper):
@@ -88,7 +93,7 @@ def _timestamp_from_ns_text(text: str) -> str | None:
 class KucoinBookChangeMapper(KucoinMapper, JoinedBookMapper):
     channels = ("market/level2", "market/level2Snapshot")
     topics = ("/market/level2",)
-    rules = JoinRules(empty_numbers=_EMPTY, keeps_zero=True, skips_zero_price=True, emits_empty=False)
+    rules = JoinRules(empty_numbers=_EMPTY, keeps_zero=True, skips_zero_price=True)
 
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         data = message["data"]
@@ -97,33 +102,25 @@ class KucoinBookChangeMapper(KucoinMapper, JoinedBookMapper):
             number = data.get("sequence", UNSET)
             return self.join_snapshot(_symbol_of(message), number, bids, asks, local_timestamp, local_timestamp)
         changes = data["changes"]
-        bids, asks = changes["bids"], changes["asks"]
-        if not (_has_price(bids) or _has_price(asks)):
-            bids = asks = ()
         joined = self.join_update(
-            data["symbol"],
+            _symbol_of(message),
             data.get("sequenceStart", UNSET),
             data.get("sequenceEnd", UNSET),
             UNSET,
-            bids,
-            asks,
+            changes["bids"],
+            changes["asks"],
             timestamp_from_ms(data["time"]) if "time" in data else local_timestamp,
             local_timestamp,
         )
         for change in joined:
             change.bids, change.asks = _with_price(change.bids), _with_price(change.asks)
+            if not (change.bids or change.asks):
+                return ()
         return joined
 
 
-def _has_price(levels: Sequence[Sequence[Any]]) -> bool:
-    """Whether one of the levels is no placeholder."""
-    for level in levels:  # noqa: SIM110 - `any` of a generator takes as long as all the rest
-        if to_number(level[0]) > 0:
-            return True
-    return False
-
-
 def _with_price(levels: Sequence[Any]) -> list[BookLevel]:
+    """Those that are no placeholders."""
     return [level for level in levels if level.price > 0]
 
 
