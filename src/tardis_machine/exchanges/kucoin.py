@@ -77,10 +77,14 @@ class KucoinTradeMapper(KucoinMapper):
                 to_number(trade.get("price", UNSET)),
                 to_number(trade.get("size", UNSET)),
                 "sell" if trade.get("side") == "sell" else "buy",
-                _timestamp_from_ns_text(trade["time"]),
+                self.time_of(trade),
                 local_timestamp,
             )
         ]
+
+    def time_of(self, trade: Json) -> str | None:
+        """When it was."""
+        return _timestamp_from_ns_text(trade["time"])
 
 
 def _timestamp_from_ns_text(text: str) -> str | None:
@@ -144,24 +148,13 @@ class KucoinBookTickerMapper(KucoinMapper):
         ]
 
 
-class KucoinFuturesTradeMapper(KucoinMapper):
+class KucoinFuturesTradeMapper(KucoinTradeMapper):
     channels = ("contractMarket/execution",)
     topics = ("/contractMarket/execution",)
 
-    def map(self, message: Json, local_timestamp: str) -> list[Trade]:
-        trade = message["data"]
-        return [
-            Trade(
-                trade.get("symbol", UNSET),
-                self.exchange,
-                trade.get("tradeId", UNSET),
-                to_number(trade.get("price", UNSET)),
-                to_number(trade.get("size", UNSET)),
-                "sell" if trade.get("side") == "sell" else "buy",
-                _timestamp_from_ns(trade.get("ts", UNSET)),
-                local_timestamp,
-            )
-        ]
+    def time_of(self, trade: Json) -> str | None:
+        """When it was."""
+        return _timestamp_from_ns(trade.get("ts", UNSET))
 
 
 def _timestamp_from_ns(value: Any) -> str | None:
