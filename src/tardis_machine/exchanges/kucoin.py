@@ -106,13 +106,16 @@ class KucoinBookChangeMapper(KucoinMapper, JoinedBookMapper):
             number = data.get("sequence", UNSET)
             return self.join_snapshot(_symbol_of(message), number, bids, asks, local_timestamp, local_timestamp)
         changes = data["changes"]
+        bids, asks = changes["bids"], changes["asks"]
+        if not (_has_price(bids) or _has_price(asks)):
+            bids = asks = ()
         joined = self.join_update(
             _symbol_of(message),
             data.get("sequenceStart", UNSET),
             data.get("sequenceEnd", UNSET),
             UNSET,
-            changes["bids"],
-            changes["asks"],
+            bids,
+            asks,
             timestamp_from_ms(data["time"]) if "time" in data else local_timestamp,
             local_timestamp,
         )
@@ -121,6 +124,14 @@ class KucoinBookChangeMapper(KucoinMapper, JoinedBookMapper):
             if not (change.bids or change.asks):
                 return ()
         return joined
+
+
+def _has_price(levels: Sequence[Sequence[Any]]) -> bool:
+    """Whether one of the levels is no placeholder."""
+    for level in levels:  # noqa: SIM110 - `any` of a generator takes as long as all the rest
+        if to_number(level[0]) > 0:
+            return True
+    return False
 
 
 def _with_price(levels: Sequence[Any]) -> list[BookLevel]:
