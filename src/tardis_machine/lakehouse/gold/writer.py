@@ -131,7 +131,7 @@ class GoldWriter(BatchWriter):
         return seconds
 
     def _write_product(self, spark: SparkSession, touched: Touched, product: GoldProduct) -> None:
-        scope = Scope(spark, self.lake, product.windows(touched), product.interval_us, touched)
+        scope = Scope(spark, self.lake, product.windows(touched), product.interval_us, touched, self.appender.commits)
         if product.reopened is not None and (product.name in self._latest_us or product.table.name not in self._made):
             scope = replace(scope, windows=distinct(pa.concat_tables([scope.windows, product.reopened(scope)])))
 

@@ -6,7 +6,7 @@ Invariant: none of them needs Spark or Arrow to be read or shown.
 from __future__ import annotations
 
 from ..option import Option
-from ..values import duration, items, pairs, path, size_bytes, switch, text, url
+from ..values import duration, integer, items, pairs, path, size_bytes, switch, text, url
 from .request import data_types, exchange, span, symbols
 
 __all__ = [
@@ -116,6 +116,14 @@ INGEST_OPTIONS = (
         group="lake ingest",
         parse=path,
         default_text="{lake}/_landing",
+    ),
+    Option(
+        name="receivers",
+        help="Tasks on executors that receive messages of SQS, each on a core of its own; with none the command itself receives",
+        group="lake ingest",
+        parse=integer(0, 10_000),
+        metavar="N",
+        default=0,
     ),
 )
 
