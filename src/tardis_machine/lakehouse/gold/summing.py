@@ -55,6 +55,8 @@ SUMMED_DDL = (
 _READ = ["symbol", "local_ts", "event_ts", "price", "amount", "side", "sequence", "event_id"]
 _TASK_BYTES = 16 * 1024**2
 """Of files that a task reads: some hundred thousand trades."""
+_SMALL_BYTES = 1024**2
+"""For which a further task is not worth its start."""
 _NONE = np.iinfo(np.int64).min
 
 Instants = npt.NDArray[np.int64]
@@ -87,15 +89,17 @@ def _run(planned: Sequence[SumTask], batches: Iterable[pa.RecordBatch]) -> Itera
 
 
 def _plan(scope: Scope, exchange: str) -> Iterator[SumTask]:
-    windows = scope.windows.filter(pc.equal(scope.windows["exchange"], exchange)).sort_by(
-        [("start", "ascending"), ("symbol", "ascending")]
-    )
+    # A connection that is lost touches windows of no symbol, which have no trades.
+    is_own = pc.and_(pc.equal(scope.windows["exchange"], exchange), pc.is_valid(scope.windows["symbol"]))
+    windows = scope.windows.filter(is_own).sort_by([("start", "ascending"), ("symbol", "ascending")])
+    if not windows.num_rows:
+        return
     starts = _us(windows["start"])
     places = [{"date": str(day), "exchange": exchange} for day in scope.dates(MAX_SKEW_US)]
     files = [file for found in scope.commits.files(TRADES.table, places).values() for file in found]
     near = _near(files, (int(starts[0]), int(starts[-1]) + scope.interval_us - 1))
-    most = max(cores(scope.spark), -(-sum(file.size for file in near) // _TASK_BYTES))
-    count = min(len(starts), most, max(1, len(starts) * len(near)))
+    size_bytes = sum(file.size for file in near)
+    count = min(len(starts), max(min(cores(scope.spark), -(-size_bytes // _SMALL_BYTES)), -(-size_bytes // _TASK_BYTES)))
     for part in range(count):
         first, last = len(starts) * part // count, len(starts) * (part + 1) // count
         own = starts[first:last]
