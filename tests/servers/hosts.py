@@ -23,6 +23,8 @@ from .spark_cluster import WORKER_MEMORY, SparkMaster, spark_class
 __all__ = ["HEAD", "Host", "HostMaster", "HostStore", "HostWorker", "apart", "make_network"]
 
 HEAD = "10.77.0.1"
+MISSED = ("-Dspark.worker.timeout=20",)
+"""A machine that says nothing for so many seconds is gone; all say something four times as often."""
 
 
 def apart() -> list[str]:
@@ -87,16 +89,13 @@ class HostStore(SeaweedServer):
 class HostMaster(SparkMaster):
     """Is where the hosts reach it."""
 
-    # A machine that says nothing for so long is gone.
-    TIMEOUT_S = 10
-
     @property
     def address(self) -> str:
         return f"{HEAD}:{self.port}"
 
     def command(self) -> list[str]:
         place = ["--host", HEAD, "--port", str(self.port), "--webui-port", str(self.ui_port)]
-        return spark_class("deploy.master.Master", *place, address=HEAD, jvm=[f"-Dspark.worker.timeout={self.TIMEOUT_S}"])
+        return spark_class("deploy.master.Master", *place, address=HEAD, jvm=MISSED)
 
     def answers(self) -> bool:
         return http_status(self.ui_port, "/json/", HEAD) == 200

@@ -32,7 +32,7 @@ CONF = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # A host that is lost says nothing: it is missed.
     "spark.executor.heartbeatInterval": "2s",
-    "spark.network.timeout": "10s",
+    "spark.network.timeout": "20s",
     "spark.network.timeoutInterval": "5s",
 }
 

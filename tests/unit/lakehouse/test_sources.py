@@ -237,3 +237,8 @@ def test_a_file_that_the_file_bus_did_not_write_is_named(tmp_path: Path, content
         LakeError, match=r"^/.*a file\.parquet was not written by the file bus, and no file after it is read; move it away: "
     ):
         list(files.read_files(Folder(str(tmp_path)), [named]))
+
+
+def test_files_may_lie_at_a_uri() -> None:
+    for given in ("s3a://bucket/events", "/srv/events"):
+        assert create_source("files", from_keywords({"file": {"dir": given}}, {})).identity() == given
