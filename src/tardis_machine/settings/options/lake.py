@@ -131,6 +131,14 @@ INGEST_OPTIONS = (
         parse=path,
         default_text="{lake}/_landing",
     ),
+    Option(
+        name="receivers",
+        help="Tasks on executors that receive messages of SQS, each on a core of its own; with none the command itself receives",
+        group="lake ingest",
+        parse=integer(0, 10_000),
+        metavar="N",
+        default=0,
+    ),
 )
 
 SQL_OPTIONS = (
