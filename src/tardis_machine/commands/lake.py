@@ -1,4 +1,4 @@
-"""`tardis-machine lake …`: ingest, sql, backfill, verify and optimize. What they do is in `lakehouse`.
+"""`tardis-machine lake …`: ingest, sql, backfill, instruments, verify and optimize. What they do is in `lakehouse`.
 
 Invariant: Spark is imported only when one of them runs.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..settings import Settings
 
-__all__ = ["backfill", "ingest", "optimize", "sql", "verify"]
+__all__ = ["backfill", "ingest", "instruments", "optimize", "sql", "verify"]
 
 
 def ingest(settings: Settings) -> int:
@@ -29,6 +29,13 @@ def backfill(settings: Settings) -> int:
     from ..lakehouse import backfill
 
     return backfill.run(settings)
+
+
+def instruments(settings: Settings) -> int:
+    """`lake instruments`: what contracts are worth."""
+    from ..lakehouse import instruments
+
+    return instruments.run(settings)
 
 
 def verify(settings: Settings) -> int:

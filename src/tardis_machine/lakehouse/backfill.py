@@ -21,6 +21,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,9 +38,13 @@ from ..messages import to_timestamp
 from ..pipeline.fetching import fetch_lines
 from ..pipeline.replay import NormalizedReplay
 from ..pipeline.request import NormalizedRequest, parse_normalized_request
+from ..telemetry import get_logger
 from .appending import Appender
 from .backfill_progress import BackfillProgress, BackfillReporter
 from .gathering import Gathered
+from .gold import parse_products
+from .gold.notional import SOURCE
+from .instruments import fetch_instruments, keep_instruments
 from .lake import Lake, prepare_table
 from .spark_errors import sentence
 from .tables import EVENTS, Table
@@ -51,6 +56,8 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 __all__ = ["BUS", "Backfill", "Unit", "fetch_unit", "plan_units"]
+
+_log = get_logger("lakehouse.backfill")
 
 BUS = "backfill"
 DAY_US = 86_400_000_000
@@ -225,6 +232,8 @@ def run(settings: Settings) -> int:
         bar = StatusLine()
         job = Backfill(spark, lake, [request], settings.api_url, settings.api_key, cache_dir)
         bar.end(job.run(lambda progress: bar.show(lambda: progress.text), stop.is_set).text)
+        if settings.until == "gold" and SOURCE in parse_products(settings.gold).sources:
+            _keep_instruments(lake, settings)
         if settings.until != "bronze" and not stop.is_set():
             line = ProgressLine(is_remote=settings.remote is not None)
             line.end(
@@ -239,6 +248,16 @@ def run(settings: Settings) -> int:
                 )
             )
     return 0
+
+
+def _keep_instruments(lake: Lake, settings: Settings) -> None:
+    """What is backfilled is worth what the API says; where it says nothing, gold says so."""
+    try:
+        rows = asyncio.run(fetch_instruments([settings.exchange], settings.api_url, settings.api_key, settings.cache_dir))
+    except LakeError as error:
+        _log.warning("the instruments were not fetched, so notional is null where the lake has none", error=str(error))
+    else:
+        keep_instruments(lake, rows, datetime.now(UTC))
 
 
 def to_request(settings: Settings) -> NormalizedRequest:

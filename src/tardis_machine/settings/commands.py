@@ -15,6 +15,7 @@ from .options.general import GENERAL_OPTIONS
 from .options.lake import (
     BACKFILL_OPTIONS,
     INGEST_OPTIONS,
+    INSTRUMENTS_OPTIONS,
     LAKE_OPTIONS,
     OPTIMIZE_OPTIONS,
     SQL_OPTIONS,
@@ -111,6 +112,13 @@ COMMANDS: Mapping[str, Command] = {
             extra="spark",
             help="Load history into the lake, without a bus",
             options=(*GENERAL_OPTIONS, *HISTORY_API_OPTIONS, *LAKE_OPTIONS, *BACKFILL_OPTIONS),
+        ),
+        Command(
+            name="lake instruments",
+            target="lake:instruments",
+            extra="spark",
+            help="Ask the history API what contracts are worth, and keep it in the lake",
+            options=(*GENERAL_OPTIONS, *HISTORY_API_OPTIONS, *LAKE_OPTIONS, *INSTRUMENTS_OPTIONS),
         ),
         Command(
             name="lake verify",

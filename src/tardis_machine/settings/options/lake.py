@@ -13,6 +13,7 @@ __all__ = [
     "BACKFILL_OPTIONS",
     "DEFAULT_GOLD",
     "INGEST_OPTIONS",
+    "INSTRUMENTS_OPTIONS",
     "LAKE_OPTIONS",
     "OPTIMIZE_OPTIONS",
     "SQL_OPTIONS",
@@ -145,6 +146,17 @@ BACKFILL_OPTIONS = (
     *span("lake backfill", required=True),
     data_types("lake backfill", required=True),
     *LAYER_OPTIONS,
+)
+
+INSTRUMENTS_OPTIONS = (
+    Option(
+        name="exchanges",
+        help="Exchanges whose instruments are asked for; by default those that the lake has events of",
+        group="lake instruments",
+        parse=items(str, takes="names of exchanges with commas between them"),
+        default=(),
+        default_text="those of the lake",
+    ),
 )
 
 OPTIMIZE_OPTIONS = (
