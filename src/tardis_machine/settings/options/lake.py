@@ -5,12 +5,14 @@ Invariant: none of them needs Spark or Arrow to be read or shown.
 
 from __future__ import annotations
 
+from ..defaults import state_dir
 from ..option import Option
 from ..values import duration, items, pairs, path, size_bytes, switch, text, url
 from .request import data_types, exchange, span, symbols
 
 __all__ = [
     "BACKFILL_OPTIONS",
+    "CERTIFICATE_OPTIONS",
     "DEFAULT_GOLD",
     "INGEST_OPTIONS",
     "INSTRUMENTS_OPTIONS",
@@ -159,6 +161,26 @@ INSTRUMENTS_OPTIONS = (
     ),
 )
 
+CERTIFICATE_OPTIONS = (
+    exchange("lake certificate", "Exchange of what is certified"),
+    Option(name="symbol", help="Its symbol", group="lake certificate", parse=text(), metavar="SYMBOL"),
+    Option(name="date", help="The day, in UTC", group="lake certificate", parse=text(), metavar="YYYY-MM-DD"),
+    Option(
+        name="check",
+        help="Certificate to compare the lake with instead; exit code 1 when the lake has something else now",
+        group="lake certificate",
+        parse=path,
+        metavar="FILE",
+    ),
+    Option(
+        name="output",
+        help="File to write the certificate to, instead of standard output",
+        group="lake certificate",
+        parse=path,
+        metavar="FILE",
+    ),
+)
+
 OPTIMIZE_OPTIONS = (
     Option(
         name="retain",
@@ -187,4 +209,21 @@ VERIFY_OPTIONS = (
         choices=("table", "json"),
         default="table",
     ),
+    Option(
+        name="repair",
+        help="Brings what is missing, from dead letters, recordings or the history API, and looks again",
+        group="lake verify",
+        parse=switch,
+        default=False,
+    ),
+    Option(
+        name="dead-letters",
+        help="Folder below which dead letters of any bus are looked for",
+        group="lake verify",
+        parse=path,
+        metavar="DIR",
+        default=lambda environ: state_dir(environ) / "dead-letter",
+        default_text="{state}/dead-letter",
+    ),
+    *LAYER_OPTIONS,
 )
