@@ -28,7 +28,7 @@ from .policy import Policy
 from .receipt import BusHealth, Receipt, undelivered
 from .routing import Router, Routing
 
-__all__ = ["BusPlan", "Publisher"]
+__all__ = ["BusPlan", "LetterPlan", "Publisher"]
 
 
 def _wall_clock_us() -> int:
@@ -42,6 +42,20 @@ class BusPlan(msgspec.Struct):
     routing: Routing
     options: Mapping[str, Any]
     """The common options, as `Settings.for_bus` gives them."""
+    letters: LetterPlan | None = None
+    """Where copies of dead letters go."""
+
+
+class LetterPlan(msgspec.Struct):
+    """A bus of the same kind, whose records all go to the destination of dead letters."""
+
+    bus: EventBus
+    routing: Routing
+
+    @property
+    def router(self) -> Router:
+        """To that destination."""
+        return Router(self.bus.name, self.routing, carries_headers=self.bus.limits.carries_headers)
 
 
 class Publisher:
@@ -61,10 +75,11 @@ class Publisher:
         self._couriers: dict[str, Courier] = {}
         for plan in plans:
             try:
+                policy = Policy.from_options(plan.options, plan.bus.limits, write_ahead=spool_mode == "always")
                 self._couriers[plan.bus.name] = Courier(
                     plan.bus,
                     Router(plan.bus.name, plan.routing, carries_headers=plan.bus.limits.carries_headers),
-                    Policy.from_options(plan.options, plan.bus.limits, write_ahead=spool_mode == "always"),
+                    policy,
                     folder=spool_dir / plan.bus.name,
                     dead_letter_dir=plan.options["dead_letter_dir"],
                     dead_letter_max_bytes=plan.options["dead_letter_max_bytes"],
@@ -73,6 +88,7 @@ class Publisher:
                     block_timeout_s=plan.options["block_timeout"],
                     random=random,
                     wall_us=wall_us,
+                    letters=None if plan.letters is None else (plan.letters.bus, plan.letters.router),
                 )
             except SettingsError as error:
                 problems += error.problems

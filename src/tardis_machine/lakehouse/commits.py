@@ -251,6 +251,10 @@ class Commits:
         """The one whose files are told from now on, until the log is asked again."""
         return self._log(table).version()
 
+    def identity(self, table: Table) -> str:
+        """What streams that read the table know it by."""
+        return str(self._log(table).metadata().id)
+
     def schema(self, table: Table) -> pa.Schema:
         """Its columns as Arrow has them, in the order of their declaration."""
         kinds = pa.schema(self._log(table).schema().to_arrow())

@@ -21,6 +21,7 @@ from ..pipeline.limits import RequestLimits
 from ..realtime.backoff import Timings
 from ..settings.resolve import Settings, from_keywords
 from ..telemetry import get_logger, hide
+from .books import BookRoutes
 from .connections import ClientProtocol, Connections
 from .data_feeds import DataFeedRoutes
 from .datasets import DatasetRoutes
@@ -181,9 +182,10 @@ def _application(machine: Machine, settings: Settings, connections: Connections,
     DataFeedRoutes(machine, reader, most_slices=settings.max_slices).add_to(app)
     MetadataRoutes(machine).add_to(app)
     DatasetRoutes(machine).add_to(app)
+    BookRoutes(machine).add_to(app)
     WsRoutes(machine, reader).add_to(app)
     if settings.ui == "on":
-        PageRoutes(machine, may_control=settings.ui_control).add_to(app)
+        PageRoutes(machine, may_control=settings.ui_control, lake_metrics=settings.lake_metrics or ()).add_to(app)
     return app
 
 

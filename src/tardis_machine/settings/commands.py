@@ -89,7 +89,15 @@ COMMANDS: Mapping[str, Command] = {
             name="stream",
             target="stream:run",
             help="Keep live data flowing to the buses that are on, or to standard output",
-            options=(*GENERAL_OPTIONS, *STREAM_OPTIONS, RECORD_DIR, SHUTDOWN_TIMEOUT, *LIVE_OPTIONS, *PUBLISHER_OPTIONS),
+            options=(
+                *GENERAL_OPTIONS,
+                *STREAM_OPTIONS,
+                *HISTORY_API_OPTIONS,
+                RECORD_DIR,
+                SHUTDOWN_TIMEOUT,
+                *LIVE_OPTIONS,
+                *PUBLISHER_OPTIONS,
+            ),
             takes_buses=True,
         ),
         Command(

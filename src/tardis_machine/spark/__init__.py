@@ -4,8 +4,6 @@
     trades = spark.read.format("tardis").options(exchange="bitmex", symbols="XBTUSD", dataTypes="trade",
                                                  **{"from": "2020-02-01", "to": "2020-02-02"}).load()
 
-The formats are known to the session that is active when this is imported; `register` makes them known to another one.
-
 Invariant: nothing here starts Spark, or changes a session but by `register`.
 """
 
@@ -22,10 +20,25 @@ except ImportError:
 
 __all__ = ["asof_join", "markouts", "register"]
 
+_PUSHES = "spark.sql.python.filterPushdown.enabled"
+
 
 def register(spark: SparkSession | None = None) -> None:
-    """Makes the formats known to a session; by default to the one that is active."""
+    """Makes the formats known to a session, by default to the one that is active, and has it push filters down to them.
+
+    The session that is active when this package is imported is registered then. Another one finds the formats by itself
+    where the package is installed (`pyspark_tardis`), and then reads all that the options say before it filters.
+    """
+    from .history import HistoryDataSource, PushingHistoryDataSource
+
     spark = spark or SparkSession.getActiveSession()
+    if spark is None:
+        raise RuntimeError("there is no active Spark session; start one, or name it: register(spark)")
+    if not spark.conf.isModifiable(_PUSHES):
+        spark.dataSource.register(HistoryDataSource)
+        return
+    spark.conf.set(_PUSHES, "true")
+    spark.dataSource.register(PushingHistoryDataSource)
 
 
 if SparkSession.getActiveSession() is not None:

@@ -18,12 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import pyarrow as pa
-
 from ..errors import OptionsError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 __all__ = ["Matching", "asof_join", "join_at", "length_us"]
@@ -237,6 +235,9 @@ def _finder(max_age_us: int, *, at_same_instant: bool) -> Callable[[Column, Colu
     side: Literal["left", "right"] = "right" if at_same_instant else "left"
 
     def find(asked: pa.Array, told: pa.Array) -> pa.Array:
+        import numpy as np
+        import pyarrow as pa
+
         found = []
         for instants, times in zip(asked, told, strict=True):
             at, known = (np.asarray(part.values, np.int64) for part in (instants, times))

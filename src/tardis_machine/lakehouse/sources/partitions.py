@@ -22,7 +22,7 @@ from ...errors import LakeError, TerminalDeliveryError, TransientDeliveryError
 from ...telemetry import get_logger
 from ..storage import Storage
 from ..unread import count_records
-from .contract import Source, SourceStream
+from .contract import Source, SourceStream, lost_by_count
 from .options import SourceOptions
 from .records import DDL, ROW_BYTES, Columns
 
@@ -59,7 +59,7 @@ class PartitionOffset(msgspec.Struct, frozen=True, omit_defaults=True):
     at: str
     """The last record read, as its bus names it; empty before the first."""
     read: int
-    """The number of records up to and with that one, counted as the bus counts."""
+    """The number of records up to and with that one, counted as the bus counts; where it does not count, what it was before."""
     began: int
     """What `read` was before the partition's first batch."""
     closed: bool = False
@@ -90,6 +90,8 @@ class PartitionReader(ABC, Generic[Options]):
     name: ClassVar[str]
     tells_its_end: ClassVar[bool] = True
     """Whether the newest record can be found without reading all before it."""
+    asks_what_is_lost: ClassVar[bool] = False
+    """Whether the bus has to be asked, when a batch was read, whether it lacks something: it does not count its records."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -102,8 +104,18 @@ class PartitionReader(ABC, Generic[Options]):
         """
 
     @abstractmethod
-    def split(self, partition: str, start: PartitionOffset | None, end: PartitionOffset) -> Sequence[OffsetRange]:
+    async def split(self, partition: str, start: PartitionOffset | None, end: PartitionOffset) -> Sequence[OffsetRange]:
         """What lies between two offsets, in parts that may be read side by side; `start` is None for a partition that is new."""
+
+    @staticmethod
+    def order(offset: PartitionOffset) -> Any:
+        """By which of two offsets of a partition the earlier one is known."""
+        return offset.read
+
+    async def find_lost(self, start: Offsets, end: Offsets, rows: int) -> int | None:
+        """How many records a batch lacks that was read with so many rows; None where some are gone and nobody knows how many."""
+        expected = count_between(to_json(start), to_json(end))
+        return None if expected is None else expected - rows
 
     @abstractmethod
     async def fetch(self, part: OffsetRange, after: str) -> tuple[Columns, str]:
@@ -159,7 +171,11 @@ class BlockingReader:
     def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
         """What a batch is read from."""
         changed = [(partition, offset) for partition, offset in end.items() if start.get(partition) != offset]
-        return [part for partition, offset in changed for part in self.reader.split(partition, start.get(partition), offset)]
+        return [part for partition, offset in changed for part in self._split(partition, start.get(partition), offset)]
+
+    def find_lost(self, start: Offsets, end: Offsets, rows: int) -> int | None:
+        """What a batch lacks that was read."""
+        return self._call(lambda: self.reader.find_lost(start, end, rows))
 
     def read(self, part: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The records of a range."""
@@ -174,6 +190,9 @@ class BlockingReader:
         """Ends connections, and the loop."""
         self._runner.run(self.reader.close())
         self._runner.close()
+
+    def _split(self, partition: str, start: PartitionOffset | None, end: PartitionOffset) -> Sequence[OffsetRange]:
+        return self._call(lambda: self.reader.split(partition, start, end))
 
     def _call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return self._runner.run(call_patiently(self.reader.name, make, self.reader.close))
@@ -231,7 +250,14 @@ class PartitionedSource(Source):
     def read_stream(self, spark: SparkSession, max_batch_bytes: int) -> SourceStream:
         """The records of all partitions."""
         rows = _read_stream(spark, self._reader, self._options, max(max_batch_bytes // ROW_BYTES, 1))
-        return SourceStream(rows, expected_rows=count_between)
+        return SourceStream(rows, find_lost=self._find_lost if self._reader.asks_what_is_lost else lost_by_count(count_between))
+
+    def _find_lost(self, start: Mapping[str, Any], end: Mapping[str, Any], rows: int) -> int | None:
+        reader = BlockingReader(self._reader(self._options))
+        try:
+            return reader.find_lost(from_json(start), from_json(end), rows)
+        finally:
+            reader.close()
 
     def count_left(self, checkpoints: Storage, progress: str, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
         """Records up to the newest offsets, where the reader tells those."""
@@ -265,7 +291,7 @@ def _read_stream(spark: SparkSession, kind: type[PartitionReader[Any]], options:
             if self._target == {}:
                 self._target = reader.newest(offsets)
             rows = limit.max_rows if isinstance(limit, ReadMaxRows) else _ALL
-            self._planned = _within(reader.advance(offsets, rows), self._target)
+            self._planned = _within(reader.advance(offsets, rows), self._target, kind.order)
             return to_json(self._planned)
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -296,12 +322,8 @@ def _read_stream(spark: SparkSession, kind: type[PartitionReader[Any]], options:
     return spark.readStream.format(BusDataSource.name()).load()
 
 
-def _within(offsets: Offsets, target: Offsets | None) -> dict[str, PartitionOffset]:
+def _within(offsets: Offsets, target: Offsets | None, order: Callable[[PartitionOffset], Any]) -> dict[str, PartitionOffset]:
     """Not past what was there when a job that is to end began."""
     if target is None:
         return dict(offsets)
-    return {
-        partition: min(offset, target[partition], key=lambda found: found.read)
-        for partition, offset in offsets.items()
-        if partition in target
-    }
+    return {partition: min(offset, target[partition], key=order) for partition, offset in offsets.items() if partition in target}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 from aiohttp import web
@@ -35,12 +36,12 @@ def is_page_file(path: str) -> bool:
 
 
 class PageRoutes:
-    """The handlers. `may_control`: the page shows what steers replays of others too."""
+    """The handlers. `may_control`: the page shows what steers replays of others too; `lake_metrics`: where lake jobs tell theirs."""
 
-    def __init__(self, machine: Machine, *, may_control: bool) -> None:
+    def __init__(self, machine: Machine, *, may_control: bool, lake_metrics: Sequence[str]) -> None:
         self._machine = machine
         self._files = PageFiles()
-        self._status = StatusFeed(machine)
+        self._status = StatusFeed(machine, lake_metrics)
         self._may_control = may_control
         self._exchanges: asyncio.Task[bytes] | None = None
 

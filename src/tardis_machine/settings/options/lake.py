@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..defaults import state_dir
 from ..option import Option
-from ..values import duration, items, pairs, path, size_bytes, switch, text, url
+from ..values import duration, integer, items, pairs, path, size_bytes, switch, text, url
 from .request import data_types, exchange, span, symbols
 
 __all__ = [
@@ -73,6 +73,20 @@ DEFAULT_GOLD = ("bars_1m", "top_of_book", "gaps")
 
 LAYER_OPTIONS = (
     Option(
+        name="metrics-port",
+        help="Port where the job answers /metrics; without it, nobody is answered",
+        group="lake ingest",
+        parse=integer(1, 65535, "PORT"),
+    ),
+    Option(
+        name="metrics-host",
+        help="Address for that port",
+        group="lake ingest",
+        parse=text(),
+        metavar="HOST",
+        default="127.0.0.1",
+    ),
+    Option(
         name="until",
         help="The last layer that this job fills",
         group="lake ingest",
@@ -105,6 +119,13 @@ INGEST_OPTIONS = (
     ),
     Option(name="once", help="Takes in what is there, then ends", group="lake ingest", parse=switch, default=False),
     Option(name="trigger", help="Pause between batches", group="lake ingest", parse=duration(0.1), default=5.0),
+    Option(
+        name="auto-optimize",
+        help="Joins small files between batches; old ones go after a week",
+        group="lake ingest",
+        parse=switch,
+        default_text="true with a trigger, false with --once",
+    ),
     *LAYER_OPTIONS,
     Option(
         name="landing-dir",

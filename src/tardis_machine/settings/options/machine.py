@@ -136,6 +136,16 @@ SERVER_OPTIONS = (
         default=False,
     ),
     Option(
+        name="lake-metrics",
+        help="Where lake jobs run with --metrics-port, such as http://spark:9101/metrics: the page shows how far they are",
+        group="server",
+        parse=items(
+            url("http", "https"),
+            takes="URLs that start with http:// or https:// and have a host, separated by commas",
+            metavar="URL,…",
+        ),
+    ),
+    Option(
         name="cluster-mode",
         help="Ignored; accepted so that older configurations still work (see --workers)",
         group="server",
