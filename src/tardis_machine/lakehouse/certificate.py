@@ -24,6 +24,7 @@ from .._version import __version__
 from ..bronze.event import DIGEST_MASK
 from ..errors import LakeError, OptionsError
 from .commits import Commits
+from .instruments import INSTRUMENTS
 from .lake import Lake, check_table
 from .tables import EVENTS, Table, all_tables
 from .verify import event_rows, ledgers_of, summed, to_plain_fields, verify
@@ -110,9 +111,9 @@ def certify(spark: SparkSession, lake: Lake, exchange: str, symbol: str, day: da
 
 
 def _is_of_symbols(table: Table) -> bool:
-    return {"date", "exchange", "symbol", "local_ts"} <= table.columns.keys() or {"date", "exchange", "symbol", "start"} <= (
-        table.columns.keys()
-    )
+    # What instruments were asked for on a day says nothing of the day.
+    has_time = not {"local_ts", "start"}.isdisjoint(table.columns)
+    return table is not INSTRUMENTS and has_time and {"date", "exchange", "symbol"} <= table.columns.keys()
 
 
 def _certify_table(
