@@ -14,7 +14,9 @@ from .options.export import EXPORT_CSV_OPTIONS
 from .options.general import GENERAL_OPTIONS
 from .options.lake import (
     BACKFILL_OPTIONS,
+    CERTIFICATE_OPTIONS,
     INGEST_OPTIONS,
+    INSTRUMENTS_OPTIONS,
     LAKE_OPTIONS,
     OPTIMIZE_OPTIONS,
     SQL_OPTIONS,
@@ -121,11 +123,25 @@ COMMANDS: Mapping[str, Command] = {
             options=(*GENERAL_OPTIONS, *HISTORY_API_OPTIONS, *LAKE_OPTIONS, *BACKFILL_OPTIONS),
         ),
         Command(
+            name="lake instruments",
+            target="lake:instruments",
+            extra="spark",
+            help="Ask the history API what contracts are worth, and keep it in the lake",
+            options=(*GENERAL_OPTIONS, *HISTORY_API_OPTIONS, *LAKE_OPTIONS, *INSTRUMENTS_OPTIONS),
+        ),
+        Command(
             name="lake verify",
             target="lake:verify",
             extra="spark",
             help="Compare what was published with what is in the lake; exit code 1 when something is missing",
-            options=(*GENERAL_OPTIONS, *LAKE_OPTIONS, *VERIFY_OPTIONS),
+            options=(*GENERAL_OPTIONS, *HISTORY_API_OPTIONS, RECORD_DIR, *LAKE_OPTIONS, *VERIFY_OPTIONS),
+        ),
+        Command(
+            name="lake certificate",
+            target="lake:certificate",
+            extra="spark",
+            help="Write what the lake has of a symbol and day, with digests and table versions; or check what was written",
+            options=(*GENERAL_OPTIONS, *LAKE_OPTIONS, *CERTIFICATE_OPTIONS),
         ),
         Command(
             name="lake optimize",

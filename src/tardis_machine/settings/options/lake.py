@@ -5,14 +5,17 @@ Invariant: none of them needs Spark or Arrow to be read or shown.
 
 from __future__ import annotations
 
+from ..defaults import state_dir
 from ..option import Option
 from ..values import duration, integer, items, pairs, path, size_bytes, switch, text, url
 from .request import data_types, exchange, span, symbols
 
 __all__ = [
     "BACKFILL_OPTIONS",
+    "CERTIFICATE_OPTIONS",
     "DEFAULT_GOLD",
     "INGEST_OPTIONS",
+    "INSTRUMENTS_OPTIONS",
     "LAKE_OPTIONS",
     "OPTIMIZE_OPTIONS",
     "SQL_OPTIONS",
@@ -176,6 +179,37 @@ BACKFILL_OPTIONS = (
     *LAYER_OPTIONS,
 )
 
+INSTRUMENTS_OPTIONS = (
+    Option(
+        name="exchanges",
+        help="Exchanges whose instruments are asked for; by default those that the lake has events of",
+        group="lake instruments",
+        parse=items(str, takes="names of exchanges with commas between them"),
+        default=(),
+        default_text="those of the lake",
+    ),
+)
+
+CERTIFICATE_OPTIONS = (
+    exchange("lake certificate", "Exchange of what is certified"),
+    Option(name="symbol", help="Its symbol", group="lake certificate", parse=text(), metavar="SYMBOL"),
+    Option(name="date", help="The day, in UTC", group="lake certificate", parse=text(), metavar="YYYY-MM-DD"),
+    Option(
+        name="check",
+        help="Certificate to compare the lake with instead; exit code 1 when the lake has something else now",
+        group="lake certificate",
+        parse=path,
+        metavar="FILE",
+    ),
+    Option(
+        name="output",
+        help="File to write the certificate to, instead of standard output",
+        group="lake certificate",
+        parse=path,
+        metavar="FILE",
+    ),
+)
+
 OPTIMIZE_OPTIONS = (
     Option(
         name="retain",
@@ -204,4 +238,21 @@ VERIFY_OPTIONS = (
         choices=("table", "json"),
         default="table",
     ),
+    Option(
+        name="repair",
+        help="Brings what is missing, from dead letters, recordings or the history API, and looks again",
+        group="lake verify",
+        parse=switch,
+        default=False,
+    ),
+    Option(
+        name="dead-letters",
+        help="Folder below which dead letters of any bus are looked for",
+        group="lake verify",
+        parse=path,
+        metavar="DIR",
+        default=lambda environ: state_dir(environ) / "dead-letter",
+        default_text="{state}/dead-letter",
+    ),
+    *LAYER_OPTIONS,
 )
