@@ -9,7 +9,8 @@ column, never rounded; only numbers that the machine computed itself are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 Values = Sequence[Any]
 
 
-class Column(NamedTuple):
+class MessageColumn(NamedTuple):
     """A typed column, and how it is read from messages of one kind."""
 
     type: Callable[[bool], pa.DataType]
@@ -44,8 +45,8 @@ class Column(NamedTuple):
     read: Callable[[Values, bool], pa.Array]
 
 
-def _column(kind: pa.DataType, read: Callable[[Values], pa.Array]) -> Column:
-    return Column(lambda _: kind, lambda messages, _: read(messages))
+def _column(kind: pa.DataType, read: Callable[[Values], pa.Array]) -> MessageColumn:
+    return MessageColumn(lambda _: kind, lambda messages, _: read(messages))
 
 
 def _of(attribute: str) -> Callable[[Values], list[Any]]:
@@ -53,12 +54,12 @@ def _of(attribute: str) -> Callable[[Values], list[Any]]:
     return lambda messages: [None if value is UNSET else value for value in map(get, messages)]
 
 
-def _text(attribute: str) -> Column:
+def _text(attribute: str) -> MessageColumn:
     get = _of(attribute)
     return _column(pa.string(), lambda messages: pa.array(get(messages), pa.string()))
 
 
-def _id(attribute: str) -> Column:
+def _id(attribute: str) -> MessageColumn:
     # Some exchanges number their trades.
     get = _of(attribute)
 
@@ -79,22 +80,22 @@ def _digits(value: Any) -> str | None:
     return None if text is None else text.decode()
 
 
-def _integer(attribute: str) -> Column:
+def _integer(attribute: str) -> MessageColumn:
     get = _of(attribute)
     return _column(pa.int64(), lambda messages: pa.array(get(messages), pa.int64()))
 
 
-def _boolean(attribute: str) -> Column:
+def _boolean(attribute: str) -> MessageColumn:
     get = _of(attribute)
     return _column(pa.bool_(), lambda messages: pa.array(get(messages), pa.bool_()))
 
 
-def _texts(attribute: str) -> Column:
+def _texts(attribute: str) -> MessageColumn:
     get = _of(attribute)
     return _column(pa.list_(pa.string()), lambda messages: pa.array(get(messages), pa.list_(pa.string())))
 
 
-def _instant(attribute: str) -> Column:
+def _instant(attribute: str) -> MessageColumn:
     get = _of(attribute)
     return _column(INSTANT, lambda messages: to_instants(get(messages)))
 
@@ -113,16 +114,16 @@ def to_instants(texts: Values) -> pa.Array:
     return instants
 
 
-def _double(attribute: str) -> Column:
+def _double(attribute: str) -> MessageColumn:
     """A rate, a volatility or a greek: a double in any case."""
     get = _of(attribute)
     return _column(pa.float64(), lambda messages: _doubles(get(messages)))
 
 
-def _number(attribute: str, *, is_computed: bool = False) -> Column:
+def _number(attribute: str, *, is_computed: bool = False) -> MessageColumn:
     """A price or an amount."""
     get = _of(attribute)
-    return Column(_number_type, lambda messages, exact: _numbers(get(messages), exact, is_computed))
+    return MessageColumn(_number_type, lambda messages, exact: _numbers(get(messages), exact, is_computed))
 
 
 def _number_type(exact: bool) -> pa.DataType:
@@ -167,7 +168,7 @@ def to_rounded_decimals(texts: pa.Array) -> pa.Array:
         return pc.round(texts.cast(_WIDE), 18).cast(DECIMAL)
 
 
-def _levels(side: str, *, is_computed: bool = False) -> Column:
+def _levels(side: str, *, is_computed: bool = False) -> MessageColumn:
     """Price levels in the message's order, best first."""
     get = attrgetter(side)
 
@@ -175,14 +176,24 @@ def _levels(side: str, *, is_computed: bool = False) -> Column:
         return pa.list_(pa.struct({"price": _number_type(exact), "amount": _number_type(exact)}))
 
     def read(messages: Values, exact: bool) -> pa.Array:
-        sides = [list(get(message)) for message in messages]
+        sides = list(map(get, messages))
         levels = [level for levels in sides for level in levels]
-        columns = [_numbers([_of_level(level, name) for level in levels], exact, is_computed) for name in ("price", "amount")]
+        columns = [_numbers(_of_levels(levels, name), exact, is_computed) for name in ("price", "amount")]
         offsets = np.cumsum([0, *map(len, sides)], dtype=np.int32)
         fields = list(kind(exact).value_type)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, fields=fields), type=kind(exact))
 
-    return Column(kind, read)
+    return MessageColumn(kind, read)
+
+
+def _of_levels(levels: Values, name: str) -> list[Any]:
+    """Prices or amounts of levels."""
+    try:
+        values = list(map(attrgetter(name), levels))
+    except AttributeError:
+        values = [UNSET]
+    # Nearly always all of them have both.
+    return [_of_level(level, name) for level in levels] if UNSET in values else values
 
 
 def _of_level(level: Any, name: str) -> Any:
@@ -191,20 +202,20 @@ def _of_level(level: Any, name: str) -> Any:
     return None if value is UNSET else value
 
 
-def _top(side: str, name: str) -> Column:
+def _top(side: str, name: str) -> MessageColumn:
     """Price or amount of the only level of a quote's side."""
     get = attrgetter(side)
 
     def read(messages: Values, exact: bool) -> pa.Array:
         return _numbers([_of_level(get(message)[0], name) for message in messages], exact, is_computed=False)
 
-    return Column(_number_type, read)
+    return MessageColumn(_number_type, read)
 
 
 _EXECUTION = {"price": _number("price"), "amount": _number("amount"), "side": _text("side")}
 _EVENT_TS = {"event_ts": _instant("timestamp")}
 
-COLUMNS: Mapping[str, Mapping[str, Column]] = {
+COLUMNS: Mapping[str, Mapping[str, MessageColumn]] = {
     "trade": {**_EVENT_TS, "trade_id": _id("id"), **_EXECUTION},
     "book_change": {**_EVENT_TS, "is_snapshot": _boolean("is_snapshot"), "bids": _levels("bids"), "asks": _levels("asks")},
     "book_snapshot": {
@@ -280,7 +291,13 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
 }
 """Kind of message to its own columns; all have `type` (the kind), `exchange`, `symbol` and `local_ts` before them."""
 
-_FRONT = {"type": pa.string(), "exchange": pa.string(), "symbol": pa.string(), "local_ts": INSTANT}
+_FRONT = {
+    "type": _text("type"),
+    "exchange": _text("exchange"),
+    # Errors and disconnects are of no symbol.
+    "symbol": _column(pa.string(), lambda messages: pa.array([getattr(item, "symbol", None) for item in messages], pa.string())),
+    "local_ts": _instant("local_timestamp"),
+}
 _GROUPED = "grouped_book_snapshot"
 
 
@@ -303,20 +320,26 @@ def kinds_of(data_types: Sequence[str], *, with_disconnects: bool = False, with_
 
 def schema_of(kinds: Iterable[str], *, exact: bool = False) -> pa.Schema:
     """The columns of batches that hold messages of these kinds."""
-    types = dict(_FRONT)
+    columns = dict(_FRONT)
     for kind in kinds:
-        types |= {name: column.type(exact) for name, column in COLUMNS[kind].items()}
-    return pa.schema(types)
+        columns |= COLUMNS[kind]
+    return pa.schema({name: column.type(exact) for name, column in columns.items()})
 
 
-def to_batch(messages: Sequence[Message], kinds: Sequence[str], *, exact: bool = False) -> pa.RecordBatch:
-    """Messages of these kinds in their order; others are passed over."""
+def to_batch(
+    messages: Sequence[Message], kinds: Sequence[str], *, exact: bool = False, names: Collection[str] | None = None
+) -> pa.RecordBatch:
+    """Messages of these kinds in their order; others are passed over. `names`: the only columns that are made."""
     schema = schema_of(kinds, exact=exact)
+    if names is not None:
+        schema = pa.schema([field for field in schema if field.name in names])
     found: dict[str, list[int]] = {kind: [] for kind in kinds}
-    for place, message in enumerate(messages):
-        places = found.get(kind_of(message))
-        if places is not None:
-            places.append(place)
+    place = 0
+    # Messages come in runs of one kind.
+    for kind, run in groupby(map(kind_of, messages)):
+        start, place = place, place + sum(1 for _ in run)
+        if kind in found:
+            found[kind] += range(start, place)
     parts = [
         _batch_of(kind, [messages[place] for place in places], schema, exact=exact) for kind, places in found.items() if places
     ]
@@ -331,18 +354,14 @@ def to_batch(messages: Sequence[Message], kinds: Sequence[str], *, exact: bool =
 
 def _batch_of(kind: str, messages: Sequence[Any], schema: pa.Schema, *, exact: bool) -> pa.RecordBatch:
     count = len(messages)
-    columns = {
-        "type": pa.repeat(pa.scalar(kind, pa.string()), count),
-        "exchange": pa.array([message.exchange for message in messages], pa.string()),
-        "symbol": pa.array([getattr(message, "symbol", None) for message in messages], pa.string()),
-    }
-    try:
-        name = "local_ts"
-        columns[name] = to_instants([message.local_timestamp for message in messages])
-        for name, column in COLUMNS[kind].items():
-            columns[name] = column.read(messages, exact)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{name} of a {kind} does not fit its column: {error}") from None
-    return pa.RecordBatch.from_arrays(
-        [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema], schema=schema
-    )
+    arrays = []
+    for field in schema:
+        column = _FRONT.get(field.name) or COLUMNS[kind].get(field.name)
+        try:
+            if field.name == "type":
+                arrays.append(pa.repeat(pa.scalar(kind, pa.string()), count))
+            else:
+                arrays.append(pa.nulls(count, field.type) if column is None else column.read(messages, exact))
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{field.name} of a {kind} does not fit its column: {error}") from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
