@@ -59,8 +59,10 @@ class LiveMachine:
     """None while no bus is on."""
     book_changes: str
 
-    def publishing(self, route: str, transport: Transport, request_id: str, origin: Origin = "replay") -> PublishSpec | None:
-        """How the events of a new session are to be encoded; None while no bus is on."""
+    def publishing(
+        self, route: str, transport: Transport, request_id: str, origin: Origin = "replay", parent: str | None = None
+    ) -> PublishSpec | None:
+        """How the events of a new session are to be encoded; None while no bus is on. `parent` is the client's own `traceparent`."""
         if self.publisher is None:
             return None
         session_id = uuid4().hex
@@ -71,6 +73,8 @@ class LiveMachine:
             "route": route,
             "app_version": __version__,
         }
+        if self.publisher.tracing is not None:
+            meta["traceparent"] = self.publisher.tracing.begin(session_id, route, transport, request_id, parent)
         return PublishSpec(session_id, origin, meta, SOURCE, self.book_changes, self.publisher.include)
 
     async def stream(
@@ -144,13 +148,14 @@ class Machine(LiveMachine):
                     is_over = True
                 except SoughtError:
                     # What is played from elsewhere is a session of its own: its events begin anew.
-                    whole = replace(whole, publish=None if publish is None else _renewed(publish))
+                    whole = replace(whole, publish=None if publish is None else self._renewed(publish))
 
-
-def _renewed(publish: PublishSpec) -> PublishSpec:
-    """The same for another session."""
-    session_id = uuid4().hex
-    return replace(publish, session_id=session_id, meta=publish.meta | {"session_id": session_id})
+    def _renewed(self, publish: PublishSpec) -> PublishSpec:
+        """The same for another session, which goes on with the trace of the first."""
+        meta = publish.meta
+        fresh = self.publishing(meta["route"], meta["transport"], meta["request_id"], publish.origin, meta.get("traceparent"))  # type: ignore[arg-type]
+        assert fresh is not None
+        return fresh
 
 
 @asynccontextmanager
@@ -287,6 +292,7 @@ async def start_publisher(settings: Settings) -> Publisher:
         spool_dir=settings.spool_dir,
         spool_max_bytes=settings.spool_max_bytes,
         spool_mode=settings.spool_mode,
+        otel_endpoint=settings.otel_endpoint,
     )
     await publisher.start()
     return publisher

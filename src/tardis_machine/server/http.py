@@ -80,7 +80,7 @@ class HttpRoutes:
         compression = None if player.playback.is_paced else negotiate(request.headers.get("Accept-Encoding", ""))
         publish = None
         if isinstance(replays[0], NormalizedRequest):
-            publish = self._machine.publishing(request.path, "http", request_id)
+            publish = self._machine.publishing(request.path, "http", request_id, parent=request.headers.get("traceparent"))
         chunks = self._machine.replay(
             request.path, replays, form="lines", compression=compression, publish=publish, player=player
         )

@@ -222,7 +222,9 @@ class WsRoutes:
 
         async def play(connection: ClientConnection) -> Ending:
             replays = await self._reader.read(request, parse_normalized_requests)
-            publish = self._machine.publishing(request.path, "ws", request_id_of(request))
+            publish = self._machine.publishing(
+                request.path, "ws", request_id_of(request), parent=request.headers.get("traceparent")
+            )
             player = self._machine.players.make(request.path, replays)
             connection.steer(player)
             chunks = self._machine.replay(request.path, replays, form="frames", publish=publish, player=player)
