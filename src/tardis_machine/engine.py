@@ -66,8 +66,10 @@ class LiveMachine:
     since_spec: SinceSpec
     """What all requests that go on live have in common."""
 
-    def publishing(self, route: str, transport: Transport, request_id: str, origin: Origin = "replay") -> PublishSpec | None:
-        """How the events of a new session are to be encoded; None while no bus is on."""
+    def publishing(
+        self, route: str, transport: Transport, request_id: str, origin: Origin = "replay", parent: str | None = None
+    ) -> PublishSpec | None:
+        """How the events of a new session are to be encoded; None while no bus is on. `parent` is the client's own `traceparent`."""
         if self.publisher is None:
             return None
         session_id = uuid4().hex
@@ -78,6 +80,8 @@ class LiveMachine:
             "route": route,
             "app_version": __version__,
         }
+        if self.publisher.tracing is not None:
+            meta["traceparent"] = self.publisher.tracing.begin(session_id, route, transport, request_id, parent)
         return PublishSpec(session_id, origin, meta, SOURCE, self.book_changes, self.publisher.include)
 
     async def stream(
@@ -110,6 +114,7 @@ class LiveMachine:
         form: Form,
         transport: Transport,
         request_id: str,
+        parent: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """The finished bytes of replays that go on live, until nobody wants more or the machine stops.
 
@@ -118,7 +123,8 @@ class LiveMachine:
         sent = MESSAGES_SENT.labels(route)
         is_published = all(request.history.publish for request in requests)
         sessions = [
-            self.publishing(route, transport, request_id, origin) if is_published else None for origin in ("replay", "realtime")
+            self.publishing(route, transport, request_id, origin, parent) if is_published else None
+            for origin in ("replay", "realtime")
         ]
         asked_key = next((request.history.api_key for request in requests if request.history.api_key), None)
         spec = replace(
@@ -226,7 +232,14 @@ class Machine(LiveMachine):
                     is_over = True
                 except SoughtError:
                     # What is played from elsewhere is a session of its own: its events begin anew.
-                    whole = replace(whole, publish=None if publish is None else _renewed(publish))
+                    whole = replace(whole, publish=None if publish is None else self._renewed(publish))
+
+    def _renewed(self, publish: PublishSpec) -> PublishSpec:
+        """The same for another session, which goes on with the trace of the first."""
+        meta = publish.meta
+        fresh = self.publishing(meta["route"], meta["transport"], meta["request_id"], publish.origin, meta.get("traceparent"))  # type: ignore[arg-type]
+        assert fresh is not None
+        return fresh
 
     async def book_at(self, asked: BookRequest) -> bytes | None:
         """The book at an instant as JSON; None where none is known. BusyError where as many replays run as may."""
@@ -241,12 +254,6 @@ class Machine(LiveMachine):
                     if isinstance(book, BookChange):
                         return to_json(asked.cut(book))
         return None
-
-
-def _renewed(publish: PublishSpec) -> PublishSpec:
-    """The same for another session."""
-    session_id = uuid4().hex
-    return replace(publish, session_id=session_id, meta=publish.meta | {"session_id": session_id})
 
 
 @asynccontextmanager
@@ -413,6 +420,7 @@ async def start_publisher(settings: Settings) -> Publisher:
         spool_dir=settings.spool_dir,
         spool_max_bytes=settings.spool_max_bytes,
         spool_mode=settings.spool_mode,
+        otel_endpoint=settings.otel_endpoint,
     )
     await publisher.start()
     return publisher

@@ -232,10 +232,19 @@ class WsRoutes:
             since = [each for each in asked if isinstance(each, SinceRequest)]
             if since:
                 request_id = request_id_of(request)
-                chunks = self._machine.replay_since(request.path, since, form="frames", transport="ws", request_id=request_id)
+                chunks = self._machine.replay_since(
+                    request.path,
+                    since,
+                    form="frames",
+                    transport="ws",
+                    request_id=request_id,
+                    parent=request.headers.get("traceparent"),
+                )
                 return await _play([connection], _write_all([connection], chunks))
             replays = [each for each in asked if isinstance(each, NormalizedRequest)]
-            publish = self._machine.publishing(request.path, "ws", request_id_of(request))
+            publish = self._machine.publishing(
+                request.path, "ws", request_id_of(request), parent=request.headers.get("traceparent")
+            )
             player = self._machine.players.make(request.path, replays)
             connection.steer(player)
             chunks = self._machine.replay(request.path, replays, form="frames", publish=publish, player=player)
