@@ -7,7 +7,7 @@ publisher is closed with it, complete or not, with the reason.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .eventbus.publisher import Publisher
     from .eventbus.receipt import Receipt
 
-__all__ = ["Engine", "LiveMachine", "Machine", "start_publisher"]
+__all__ = ["SOURCE", "Engine", "LiveMachine", "Machine", "start_publisher"]
 
 log = get_logger("machine")
 
@@ -205,10 +205,12 @@ class Machine(LiveMachine):
         compression: Compression | None = None,
         cut: str = "the client went away",
         player: Player | None = None,
+        take_events: Callable[[Events], None] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """The finished bytes of a request; its events go to the publisher on the way. `cut` is why nobody takes the rest.
 
         BusyError where as many replays run as may; then no session was opened. `player` is what clients steer it by.
+        Where there is `take_events`, it gets the events, and the publisher nothing.
         """
         if any(isinstance(request, NormalizedRequest) and not request.publish for request in requests):
             publish = None
@@ -219,13 +221,15 @@ class Machine(LiveMachine):
             is_over = False
             while not is_over:
                 try:
-                    async with _session(self.publisher, whole.publish, cut) as publisher:
+                    async with _session(None if take_events else self.publisher, whole.publish, cut) as publisher:
                         outputs = player.play(self.workers.run(self.client, player.part(whole), player.attach))
                         async with aclosing(outputs):
                             async for output in outputs:
                                 if isinstance(output, Chunk):
                                     sent.inc(output.messages)
                                     yield output
+                                elif take_events is not None:
+                                    take_events(output)
                                 else:
                                     assert publisher is not None
                                     await publisher.publish(output.events)
