@@ -358,15 +358,15 @@ async def test_symbols_of_all_replays_have_a_bound_together_and_few_pass(cache_d
     raw = {**EMPTY_RAW, "to": ALL["to"], "filters": [{"channel": "trade", "symbols": many["symbols"]}]}
     asked = (("/replay-normalized", many), ("/replay", raw))
     async with running(cache_dir, max_symbols=2_000) as machine, AsyncExitStack() as stack:
-        for place in range(10):
+        for place in range(5):
             client = await stack.enter_async_context(connected(machine.port))
             path, fields = asked[place % 2]
             await client.send(http_post(path, json.dumps(fields).encode()))
-        while await health_of(machine, "running") < 10:
+        while await health_of(machine, "running") < 5:
             await asyncio.sleep(0.02)
         reason = (
-            "max-symbols: the replays that run name 20000 symbols, and with 2000 more it would be more than 20000, "
-            "10 times what one may; try again later"
+            "max-symbols: the replays that run name 10000 symbols, and with 2000 more it would be more than 10000, "
+            "5 times what one may; try again later"
         )
         for path, fields in asked:
             answer = await answer_to(machine.port, http_post(path, json.dumps(fields).encode()))

@@ -37,9 +37,9 @@ log = get_logger("workers")
 _LEAST_LIFE_S = 1.0
 # How long a request waits for the replacement of the only process.
 _REPLACEMENT_TIMEOUT_S = 10.0
-# A replay keeps the symbols that it was asked for, in the server and in its worker: some 150 bytes for each. So many always pass.
+# A replay keeps the symbols that it was asked for, in the server and in its worker: half a kilobyte for each. So many always pass.
 _FEW_SYMBOLS = 1000
-SYMBOLS_TOGETHER = 10
+SYMBOLS_TOGETHER = 5
 """How many times the symbols that one request may name all replays together may."""
 
 

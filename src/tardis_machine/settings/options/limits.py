@@ -56,7 +56,7 @@ LIMIT_OPTIONS = (
     Option(name="max-filters", help="Filters of one request", group="limits", parse=integer(1), default=50_000),
     Option(
         name="max-symbols",
-        help="Symbols of one request, those of all its filters together; the replays that run may name ten times that together",
+        help="Symbols of one request, those of all its filters together; the replays that run may name five times that together",
         group="limits",
         parse=integer(1),
         default=200_000,
