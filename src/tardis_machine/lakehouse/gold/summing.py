@@ -125,7 +125,7 @@ def sum_trades(task: SumTask) -> pa.Table:
     starts = np.frombuffer(task.starts_us, np.int64)
     span = (int(starts.min()), int(starts.max()) + task.interval_us - 1)
     known = sorted({*task.symbols})
-    wanted = np.array([known.index(symbol) for symbol in task.symbols], np.int64), starts
+    wanted = pc.index_in(pa.array(task.symbols), pa.array(known)).to_numpy().astype(np.int64), starts
     parts = [part for file in task.files for part in _read(task.storage, file, span)]
     parts = [part for part in (_placed(part, task.interval_us, known, wanted) for part in parts) if part.num_rows]
     if not parts:
