@@ -65,7 +65,9 @@ async def test_nothing_else_is_served(client: Client, path: str) -> None:
         assert response.status == 404
 
 
-@pytest.mark.parametrize("path", ["/ui/events", "/ui/exchanges", "/ui/symbols/bitmex", "/ui/abilities", "/replays", "/health-check"])
+@pytest.mark.parametrize(
+    "path", ["/ui/events", "/ui/exchanges", "/ui/symbols/bitmex", "/ui/abilities", "/replays", "/health-check"]
+)
 async def test_what_the_page_asks_for_takes_the_token(client: Client, path: str) -> None:
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
         async with client.http.get(client.url(path), headers=headers) as response:
