@@ -156,7 +156,8 @@ class Server:
 
 def _most_connections(settings: Settings) -> int:
     """As many as allowed, as long as the disk keeps descriptors of its own."""
-    possible = descriptors_for_clients(workers=settings.workers, live_requests=settings.max_live_requests)
+    # Shared streams, and as many replays that go on live.
+    possible = descriptors_for_clients(workers=settings.workers, live_requests=2 * settings.max_live_requests)
     if possible < settings.max_connections:
         log.warning("fewer connections than max-connections are possible; raise the limit of open files", connections=possible)
     return min(int(settings.max_connections), possible)

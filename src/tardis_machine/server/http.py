@@ -147,7 +147,7 @@ class HttpRoutes:
             "timestampMs": time.time_ns() // 1_000_000,
             "memoryInfo": {"rssMB": _resident_mb()},
             "workers": len(self._machine.workers.pids),
-            "live": len(self._machine.live.pids),
+            "live": len(self._machine.live.pids) + len(self._machine.since.pids),
             "replays": {"running": self._machine.workers.running, "unreadBytes": self._machine.workers.unread_bytes},
             "buses": {} if publisher is None else {health.bus: to_builtins(health) for health in publisher.health()},
         }
