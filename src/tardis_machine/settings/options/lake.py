@@ -205,7 +205,6 @@ REGISTER_OPTIONS = (
         name="schema-prefix",
         help="What the names of schemas begin with, before bronze, silver and gold",
         group="lake register",
-        parse=text("the beginning of a name"),
         metavar="TEXT",
         default="",
     ),
