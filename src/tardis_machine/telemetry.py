@@ -225,6 +225,9 @@ SPOOL_BYTES = Metric("bus_spool_bytes", "gauge", "Bytes of the spool on disk", _
 SPOOL_MAX_BYTES = Metric("bus_spool_max_bytes", "gauge", "Largest size of the spool in bytes", _BUS)
 DEAD_LETTER_BYTES = Metric("bus_dead_letter_bytes", "gauge", "Bytes of the dead letters on disk", _BUS)
 DEAD_LETTER_MAX_BYTES = Metric("bus_dead_letter_max_bytes", "gauge", "Largest size of the dead letters in bytes", _BUS)
+DEAD_LETTER_COPIES = Metric(
+    "bus_dead_letter_copies_total", "counter", "Copies of dead letters for their destination, sent or failed", ("bus", "outcome")
+)
 BUS_PAUSED = Metric("bus_paused", "gauge", "1 while the bus refuses everything, and events wait", _BUS)
 OLDEST_UNCONFIRMED_SECONDS = Metric(
     "bus_oldest_unconfirmed_seconds", "gauge", "Age of the oldest unconfirmed event in seconds", _BUS

@@ -66,7 +66,9 @@ class SourceUnderTest(AbstractContextManager["SourceUnderTest"]):
     def settings(self) -> Any:
         """As the command has them."""
         resolved = from_keywords({self.name: self.bus.keywords()}, {})
-        return SimpleNamespace(for_bus=resolved.for_bus, landing_dir=self.folder / "landing", lake=None)
+        return SimpleNamespace(
+            for_bus=resolved.for_bus, landing_dir=self.folder / "landing", lake=None, lake_option={}, receivers=0
+        )
 
     @property
     def source(self) -> Source:

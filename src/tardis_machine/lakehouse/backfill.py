@@ -21,6 +21,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,9 +38,13 @@ from ..messages import to_timestamp
 from ..pipeline.fetching import fetch_lines
 from ..pipeline.replay import NormalizedReplay
 from ..pipeline.request import NormalizedRequest, parse_normalized_request
+from ..telemetry import get_logger
 from .appending import Appender
 from .backfill_progress import BackfillProgress, BackfillReporter
 from .gathering import Gathered
+from .gold import parse_products
+from .gold.notional import SOURCE
+from .instruments import fetch_instruments, keep_instruments
 from .lake import Lake, prepare_table
 from .spark_errors import sentence
 from .tables import EVENTS, Table
@@ -52,6 +57,8 @@ if TYPE_CHECKING:
     from .streams import Counts
 
 __all__ = ["BUS", "Backfill", "Unit", "fetch_unit", "plan_units", "split_days", "without_collector"]
+
+_log = get_logger("lakehouse.backfill")
 
 BUS = "backfill"
 DAY_US = 86_400_000_000
@@ -242,12 +249,24 @@ def run(settings: Settings) -> int:
             metrics(counts)
 
         bar.end(job.run(report_backfill, stop.is_set).text)
+        if settings.until == "gold" and SOURCE in parse_products(settings.gold).sources:
+            _keep_instruments(lake, settings)
         if settings.until != "bronze" and not stop.is_set():
             limit = settings.lake_batch_bytes
             line.end(
                 refine(spark, lake, until=settings.until, gold=settings.gold, max_batch_bytes=limit, report=report, stop=stop)
             )
     return 0
+
+
+def _keep_instruments(lake: Lake, settings: Settings) -> None:
+    """What is backfilled is worth what the API says; where it says nothing, gold says so."""
+    try:
+        rows = asyncio.run(fetch_instruments([settings.exchange], settings.api_url, settings.api_key, settings.cache_dir))
+    except LakeError as error:
+        _log.warning("the instruments were not fetched, so notional is null where the lake has none", error=str(error))
+    else:
+        keep_instruments(lake, rows, datetime.now(UTC))
 
 
 def to_request(settings: Settings) -> NormalizedRequest:

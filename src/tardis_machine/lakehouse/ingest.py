@@ -23,7 +23,7 @@ from xxhash import xxh3_64_hexdigest
 from ..settings.options.lake import DEFAULT_GOLD
 from ..telemetry import get_logger
 from .bronze import BronzeWriter
-from .gold import parse_products
+from .gold import Chosen, parse_products
 from .gold.writer import GoldWriter, read_changes
 from .lake import Lake, check_table, prepare_table
 from .silver.writer import SilverWriter, read_events
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["DEFAULT_BATCH_BYTES", "LAYERS", "Ingest", "refine"]
+__all__ = ["DEFAULT_BATCH_BYTES", "LAYERS", "Ingest", "has_stream", "refine"]
 
 DEFAULT_BATCH_BYTES = 256 * 1024**2
 LAYERS = ("bronze", "silver", "gold")
@@ -98,7 +98,7 @@ class Ingest:
             check_table(self.lake, table)
         for table in (EVENTS, QUARANTINE):
             prepare_table(self.lake, table)
-        with self.source.receive(once=trigger_s is None) as receiver:
+        with self.source.receive(self.spark, once=trigger_s is None) as receiver:
             return _run_streams(self._streams(), trigger_s, report, stop, receiver, auto_optimize=self.auto_optimize)
 
     def _streams(self) -> Iterable[PlannedStream]:
@@ -139,10 +139,19 @@ def _later_streams(
     )
     if changes is None or chosen is None:
         return
-    # A product that is new begins with the first row: each choice has a checkpoint of its own.
-    name = f"gold-{xxh3_64_hexdigest(','.join(chosen.names).encode())[:8]}"
+    name = _gold_stream(chosen)
     start = partial(start_stream, changes, lake, name, partial(GoldWriter, chosen=chosen))
     yield PlannedStream(name, start, partial(count_rows, "gold", lake.storage))
+
+
+def _gold_stream(chosen: Chosen) -> str:
+    # A product that is new begins with the first row: each choice has a checkpoint of its own.
+    return f"gold-{xxh3_64_hexdigest(chosen.identity.encode())[:8]}"
+
+
+def has_stream(lake: Lake, gold: Sequence[str]) -> bool:
+    """Whether this choice of products is kept in a lake."""
+    return bool(lake.storage.list_files(f"{progress_of(lake, _gold_stream(parse_products(gold)))}/offsets", "*"))
 
 
 def _run_streams(

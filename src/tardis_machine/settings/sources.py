@@ -5,6 +5,7 @@ Invariant: a reader judges names, never values; what it can't place becomes a pr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -227,24 +228,32 @@ def read_format_options(options: Mapping[str, str], source: SettingsSource) -> N
 
 
 def read_keywords(keywords: Mapping[str, Any], source: SettingsSource) -> None:
-    """`api_key=…`, `kafka={"brokers": […]}`, `event_bus={"provider": "kafka", …}` or a list of such. None is not given."""
+    """`api_key=…`, `kafka={"brokers": […]}`, `event_bus={"provider": "kafka", …}` or a list of such. None is not given.
+
+    Names may be written as JavaScript does: `eventBus={"provider": "nats", "streamReplicas": 3}`.
+    """
     for key, value in keywords.items():
         if value is None:
             continue
-        if key == "event_bus":
+        if _name_of(key) == "event-bus":
             several = isinstance(value, list | tuple)
             for index, entry in enumerate(value if several else [value]):
-                _read_provider(f"event_bus[{index}]" if several else "event_bus", entry, source)
+                _read_provider(f"{key}[{index}]" if several else key, entry, source)
         elif key in BUS_MODULES:
             _read_bus(key, key, value, source)
         else:
             _read_keyword(key, value, source)
 
 
+def _name_of(key: str) -> str:
+    """`api_key` and `apiKey` are `api-key`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", key).lower().replace("_", "-")
+
+
 def _read_keyword(key: str, value: object, source: SettingsSource) -> None:
     from difflib import get_close_matches
 
-    option = source.catalogue.find(key.rstrip("_").replace("_", "-"))
+    option = source.catalogue.find(_name_of(key.rstrip("_")))
     if option is CONFIG_OPTION:
         source.problems.append(f"{key}: settings given in Python can't come from a file as well")
     elif option is not None:
@@ -281,7 +290,7 @@ def _read_bus(bus: str, label: str, options: object, source: SettingsSource) -> 
         return f"{label}.{option.name.removeprefix(f'{bus}-').replace('-', '_')}"
 
     for key, value in options.items():
-        name = f"{bus}-{str(key).replace('_', '-')}"
+        name = f"{bus}-{_name_of(str(key))}"
         option = source.catalogue.find(name)
         if option is None:
             source.refuse(f"{label}.{key}", name, spell)

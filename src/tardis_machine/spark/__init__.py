@@ -10,13 +10,15 @@ Invariant: nothing here starts Spark, or changes a session but by `register`.
 from __future__ import annotations
 
 from ..errors import MissingExtraError
+from .asof import asof_join
+from .markouts import markouts
 
 try:
     from pyspark.sql import SparkSession
 except ImportError:
     raise MissingExtraError("tardis_machine.spark", "spark") from None
 
-__all__ = ["register"]
+__all__ = ["asof_join", "markouts", "register"]
 
 _PUSHES = "spark.sql.python.filterPushdown.enabled"
 

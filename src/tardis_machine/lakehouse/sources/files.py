@@ -6,6 +6,7 @@ and its row. Spark keeps the list of files already read in the checkpoint.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,8 @@ _SCHEMA = "value BINARY, key STRING, headers MAP<STRING, STRING>, destination ST
 
 def create_source(settings: Settings) -> FilesSource:
     """The source as the settings of the file bus say."""
-    return FilesSource(settings.for_bus(_BUS)["dir"])
+    # A path has one slash where a URI has two.
+    return FilesSource(re.sub(r"^(\w{2,}):/(?=[^/])", r"\1://", str(settings.for_bus(_BUS)["dir"])))
 
 
 class FilesSource(Source):

@@ -265,7 +265,7 @@ class PartitionedSource(Source):
 
     def count_left(self, checkpoints: Storage, progress: str, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
         """Records up to the newest offsets, where the reader tells those."""
-        return count_records(count_between, sources)
+        return {} if self.reader.asks_what_is_lost else count_records(count_between, sources)
 
 
 def _read_stream(spark: SparkSession, kind: type[PartitionReader[Any]], options: SourceOptions, max_rows: int) -> DataFrame:

@@ -5,6 +5,7 @@ Invariant: none of them needs Spark or Arrow to be read or shown.
 
 from __future__ import annotations
 
+from ..defaults import state_dir
 from ..option import Option
 from ..values import duration, integer, items, pairs, path, size_bytes, switch, text, url
 from .request import data_types, exchange, span, symbols
@@ -12,8 +13,10 @@ from .request import data_types, exchange, span, symbols
 __all__ = [
     "BACKFILL_OPTIONS",
     "BATCH_BYTES",
+    "CERTIFICATE_OPTIONS",
     "DEFAULT_GOLD",
     "INGEST_OPTIONS",
+    "INSTRUMENTS_OPTIONS",
     "LAKE_OPTIONS",
     "OPTIMIZE_OPTIONS",
     "REGISTER_OPTIONS",
@@ -135,6 +138,14 @@ INGEST_OPTIONS = (
         parse=path,
         default_text="{lake}/_landing",
     ),
+    Option(
+        name="receivers",
+        help="Tasks on executors that receive messages of SQS, each on a core of its own; with none the command itself receives",
+        group="lake ingest",
+        parse=integer(0, 10_000),
+        metavar="N",
+        default=0,
+    ),
 )
 
 SQL_OPTIONS = (
@@ -170,6 +181,37 @@ BACKFILL_OPTIONS = (
     *span("lake backfill", required=True),
     data_types("lake backfill", required=True),
     *LAYER_OPTIONS,
+)
+
+INSTRUMENTS_OPTIONS = (
+    Option(
+        name="exchanges",
+        help="Exchanges whose instruments are asked for; by default those that the lake has events of",
+        group="lake instruments",
+        parse=items(str, takes="names of exchanges with commas between them"),
+        default=(),
+        default_text="those of the lake",
+    ),
+)
+
+CERTIFICATE_OPTIONS = (
+    exchange("lake certificate", "Exchange of what is certified"),
+    Option(name="symbol", help="Its symbol", group="lake certificate", parse=text(), metavar="SYMBOL"),
+    Option(name="date", help="The day, in UTC", group="lake certificate", parse=text(), metavar="YYYY-MM-DD"),
+    Option(
+        name="check",
+        help="Certificate to compare the lake with instead; exit code 1 when the lake has something else now",
+        group="lake certificate",
+        parse=path,
+        metavar="FILE",
+    ),
+    Option(
+        name="output",
+        help="File to write the certificate to, instead of standard output",
+        group="lake certificate",
+        parse=path,
+        metavar="FILE",
+    ),
 )
 
 OPTIMIZE_OPTIONS = (
@@ -225,4 +267,21 @@ VERIFY_OPTIONS = (
         choices=("table", "json"),
         default="table",
     ),
+    Option(
+        name="repair",
+        help="Brings what is missing, from dead letters, recordings or the history API, and looks again",
+        group="lake verify",
+        parse=switch,
+        default=False,
+    ),
+    Option(
+        name="dead-letters",
+        help="Folder below which dead letters of any bus are looked for",
+        group="lake verify",
+        parse=path,
+        metavar="DIR",
+        default=lambda environ: state_dir(environ) / "dead-letter",
+        default_text="{state}/dead-letter",
+    ),
+    *LAYER_OPTIONS,
 )
