@@ -19,6 +19,7 @@ from .options.lake import (
     INSTRUMENTS_OPTIONS,
     LAKE_OPTIONS,
     OPTIMIZE_OPTIONS,
+    REGISTER_OPTIONS,
     SQL_OPTIONS,
     VERIFY_OPTIONS,
 )
@@ -149,6 +150,13 @@ COMMANDS: Mapping[str, Command] = {
             extra="spark",
             help="Join small files, and remove files that are no longer needed",
             options=(*GENERAL_OPTIONS, *LAKE_OPTIONS, *OPTIMIZE_OPTIONS),
+        ),
+        Command(
+            name="lake register",
+            target="lake:register",
+            extra="spark",
+            help="Make the tables known to a catalog of Spark's, and print the statements that do so",
+            options=(*GENERAL_OPTIONS, *LAKE_OPTIONS, *REGISTER_OPTIONS),
         ),
         Command(
             name="export csv",

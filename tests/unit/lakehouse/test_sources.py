@@ -14,11 +14,11 @@ from tardis_machine.lakehouse.sources import SOURCES, create_source, files, kafk
 from tardis_machine.lakehouse.sources.kafka import KafkaOptions
 from tardis_machine.lakehouse.sources.partitions import (
     PartitionOffset,
-    _reader_for,
     _within,
     call_patiently,
     count_between,
     from_json,
+    reader_for,
     to_json,
 )
 from tardis_machine.lakehouse.sources.records import DDL, SCHEMA, Columns
@@ -127,9 +127,9 @@ def test_a_checkpoint_is_found_again_by_the_next_release() -> None:
 
 
 def test_equal_options_share_a_reader() -> None:
-    first = _reader_for(RedisReader, redis_options(host="a"))
-    assert _reader_for(RedisReader, redis_options(host="a")) is first
-    assert _reader_for(RedisReader, redis_options(host="b")) is not first
+    first = reader_for(RedisReader, redis_options(host="a"))
+    assert reader_for(RedisReader, redis_options(host="a")) is first
+    assert reader_for(RedisReader, redis_options(host="b")) is not first
 
 
 async def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

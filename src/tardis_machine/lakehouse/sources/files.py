@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ...settings import Settings
 
-__all__ = ["FILES", "FilesSource", "create_source", "read_files", "read_folder"]
+__all__ = ["FILES", "FilesSource", "create_source", "read_file", "read_files", "read_folder"]
 
 FILES = "*.parquet"
 _BUS = "file"
@@ -83,14 +83,15 @@ def read_files(storage: Storage, batches: Iterable[pa.RecordBatch]) -> Iterator[
         for name, modified_us in zip(batch.column(0).to_pylist(), batch.column(1).cast(pa.int64()).to_pylist(), strict=True):
             path = storage.to_path(name)
             try:
-                yield from _read_file(storage, path, modified_us)
+                yield from read_file(storage, path, modified_us)
             except (pa.ArrowException, KeyError) as error:
                 raise LakeError(
                     f"{path} was not written by the file bus, and no file after it is read; move it away: {error}"
                 ) from error
 
 
-def _read_file(storage: Storage, path: str, modified_us: int) -> Iterator[pa.RecordBatch]:
+def read_file(storage: Storage, path: str, modified_us: int) -> Iterator[pa.RecordBatch]:
+    """The records of a file."""
     first = 0
     with storage.open_parquet(path) as file:
         for batch in file.iter_batches(_ROWS_IN_BATCH, use_threads=False):

@@ -12,12 +12,14 @@ from .request import data_types, exchange, span, symbols
 
 __all__ = [
     "BACKFILL_OPTIONS",
+    "BATCH_BYTES",
     "CERTIFICATE_OPTIONS",
     "DEFAULT_GOLD",
     "INGEST_OPTIONS",
     "INSTRUMENTS_OPTIONS",
     "LAKE_OPTIONS",
     "OPTIMIZE_OPTIONS",
+    "REGISTER_OPTIONS",
     "SQL_OPTIONS",
     "VERIFY_OPTIONS",
 ]
@@ -71,6 +73,14 @@ LAKE_OPTIONS = (
 
 DEFAULT_GOLD = ("bars_1m", "top_of_book", "gaps")
 
+BATCH_BYTES = Option(
+    name="lake-batch-bytes",
+    help="About how much a batch reads",
+    group="lake ingest",
+    parse=size_bytes(1),
+    default=256 * 1024**2,
+)
+
 LAYER_OPTIONS = (
     Option(
         name="metrics-port",
@@ -100,13 +110,7 @@ LAYER_OPTIONS = (
         parse=items(str, takes="names of products with commas between them"),
         default=DEFAULT_GOLD,
     ),
-    Option(
-        name="lake-batch-bytes",
-        help="About how much a batch reads",
-        group="lake ingest",
-        parse=size_bytes(1),
-        default=256 * 1024**2,
-    ),
+    BATCH_BYTES,
 )
 
 INGEST_OPTIONS = (
@@ -225,6 +229,31 @@ OPTIMIZE_OPTIONS = (
         name="z-order",
         help="Sorts files by time as well; rewrites whole partitions, for those that rows no longer come to",
         group="lake optimize",
+        parse=switch,
+        default=False,
+    ),
+)
+
+REGISTER_OPTIONS = (
+    Option(
+        name="catalog",
+        help="Catalog of Spark's: spark_catalog is Hive's, another is declared with --spark-conf spark.sql.catalog.NAME=CLASS",
+        group="lake register",
+        parse=text(),
+        metavar="NAME",
+        default="spark_catalog",
+    ),
+    Option(
+        name="schema-prefix",
+        help="What the names of schemas begin with, before bronze, silver and gold",
+        group="lake register",
+        metavar="TEXT",
+        default="",
+    ),
+    Option(
+        name="print-only",
+        help="Prints the statements, and does nothing",
+        group="lake register",
         parse=switch,
         default=False,
     ),
