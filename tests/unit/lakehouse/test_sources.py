@@ -14,12 +14,12 @@ from tardis_machine.lakehouse.sources import SOURCES, create_source, files, kafk
 from tardis_machine.lakehouse.sources.kafka import KafkaOptions
 from tardis_machine.lakehouse.sources.partitions import (
     PartitionOffset,
-    _within,
     call_patiently,
     count_between,
     from_json,
     reader_for,
     to_json,
+    within,
 )
 from tardis_machine.lakehouse.sources.records import DDL, SCHEMA, Columns
 from tardis_machine.lakehouse.sources.redis import RedisOptions, RedisReader
@@ -51,8 +51,8 @@ def test_nobody_counts_across_a_partition_that_was_made_anew() -> None:
 def test_a_job_that_ends_does_not_go_past_what_was_there_when_it_began() -> None:
     target = {"a": PartitionOffset(at="5", read=5, began=0)}
     further = {"a": PartitionOffset(at="7", read=7, began=0), "new": PartitionOffset(at="1", read=1, began=0)}
-    assert _within(further, target, RedisReader.order) == target
-    assert _within(further, None, RedisReader.order) == further
+    assert within(further, target, RedisReader.order) == target
+    assert within(further, None, RedisReader.order) == further
 
 
 def test_columns_are_those_that_bronze_takes() -> None:
