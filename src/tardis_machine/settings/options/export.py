@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..option import Option
-from ..values import items, path
+from ..values import items, path, text
+from .lake import LAKE_OPTION
 from .request import exchange, span, symbols
 
 __all__ = ["EXPORT_CSV_OPTIONS"]
@@ -31,4 +32,12 @@ EXPORT_CSV_OPTIONS = (
         parse=path,
         default=Path("datasets"),
     ),
+    Option(
+        name="from-lake",
+        help="Folder or URI of a lake to export from, instead of a replay",
+        group="export",
+        parse=text("a folder or a URI"),
+        metavar="PATH",
+    ),
+    LAKE_OPTION,
 )
