@@ -14,8 +14,8 @@ from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from ..errors import LakeError
-from . import book_at
 from .answers import write_csv, write_json, write_table
+from .book_at import with_books
 from .jobs import open_session
 from .lake import Lake, check_table
 from .spark_errors import sentence
@@ -84,9 +84,7 @@ def query(spark: SparkSession, lake: Lake, text: str) -> DataFrame:
 
     register_tables(spark, lake)
     try:
-        if book_at.is_asked(text):
-            book_at.register(spark)
-        return spark.sql(text)
+        return spark.sql(with_books(text))
     except PySparkException as error:
         raise LakeError(f"the query can't be run: {sentence(error)}") from None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..option import Option
 from ..values import integer, items, path, text
+from .lake import LAKE_OPTION
 from .request import exchange, span, symbols
 
 __all__ = ["EXPORT_CSV_OPTIONS", "EXPORT_HFTBACKTEST_OPTIONS", "EXPORT_NAUTILUS_OPTIONS"]
@@ -35,6 +36,14 @@ EXPORT_CSV_OPTIONS = (
         parse=path,
         default=Path("datasets"),
     ),
+    Option(
+        name="from-lake",
+        help="Folder or URI of a lake to export from, instead of a replay",
+        group="export",
+        parse=text("a folder or a URI"),
+        metavar="PATH",
+    ),
+    LAKE_OPTION,
 )
 
 EXPORT_NAUTILUS_OPTIONS = (

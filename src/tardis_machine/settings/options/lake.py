@@ -17,12 +17,23 @@ __all__ = [
     "DEFAULT_GOLD",
     "INGEST_OPTIONS",
     "INSTRUMENTS_OPTIONS",
+    "LAKE_OPTION",
     "LAKE_OPTIONS",
     "OPTIMIZE_OPTIONS",
     "REGISTER_OPTIONS",
     "SQL_OPTIONS",
     "VERIFY_OPTIONS",
 ]
+
+LAKE_OPTION = Option(
+    name="lake-option",
+    help="How the object store of the lake is reached: endpoint, region, access_key_id, secret_access_key, …",
+    group="lake",
+    parse=pairs(separator="="),
+    metavar="NAME=VALUE,…",
+    default={},
+    repeated=True,
+)
 
 LAKE_OPTIONS = (
     Option(
@@ -33,15 +44,7 @@ LAKE_OPTIONS = (
         metavar="PATH",
         default="lake",
     ),
-    Option(
-        name="lake-option",
-        help="How the object store of the lake is reached: endpoint, region, access_key_id, secret_access_key, …",
-        group="lake",
-        parse=pairs(separator="="),
-        metavar="NAME=VALUE,…",
-        default={},
-        repeated=True,
-    ),
+    LAKE_OPTION,
     Option(
         name="master",
         help="Spark master: this machine, or a cluster (spark://…, yarn, k8s://…)",
