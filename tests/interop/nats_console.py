@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
 from pathlib import Path
 
 from tardis_machine.bronze.decoding import decode_event
@@ -17,9 +19,8 @@ async def test_the_console_of_nats(tmp_path: Path) -> None:
     try:
         session = await publish(bus)
         server = bus.direct_keywords()["servers"][0]
-        subject = bus.destination_option()[1]
-        asked = f"sub {subject} --all --count 1 --raw"
-        value = shell(f"'{console}' --server {server} {asked} 2>/dev/null | head -c -1", HOME=str(tmp_path), PATH="/usr/bin:/bin")
+        shown = shell(f"'{console}' --server {server} stream get MARKET 1 --json", HOME=str(tmp_path), PATH="/usr/bin:/bin")
+        value = b64decode(json.loads(shown)["data"])
         assert decode_with_buf(value) == decode_event(session.events[0].value)
     finally:
         bus.close()
