@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from tardis_machine import replay_normalized
 from tardis_machine.commands.cli import main
 from tardis_machine.messages import BookChange, BookSnapshot, Message, Trade
 from tardis_machine.sample.history_api import SampleHistoryApi
+from tests.integration.scripted_exchange import scripted_exchange
+from tests.integration.test_stream_server import trade
 from tests.interop.machine import run, shared_machine
 from tests.interop.test_clients import PROGRAMS, python_of
 
@@ -115,3 +118,44 @@ async def test_nautilus_finds_instruments_and_replays(tmp_path: Path) -> None:
     assert said["instruments"] == ["ETHUSD.BITMEX", "XBTH20.BITMEX", "XBTUSD.BITMEX"]
     assert len(trades) > 1000
     assert said["trades"] == [[t.id, t.price, t.amount, t.timestamp_us * 1000, t.local_timestamp_us * 1000] for t in trades]
+
+
+async def test_nautilus_streams(tmp_path: Path) -> None:
+    """From an exchange that sends what this test gives it; the client gets all of it, as the exchange numbered it."""
+    count = 50
+    async with scripted_exchange() as exchange:
+        with shared_machine(tmp_path, "--exchange-urls", f"bitmex:{exchange.url}", token=None) as machine:
+            port = machine.url.rpartition(":")[2]
+            said = asyncio.create_task(run(python_of("backtest"), PROGRAMS / "nautilus_stream.py", port, str(count)))
+            client = await exchange.client()
+            await client.hear()
+            for number in range(count):
+                await client.send(trade(number))
+            rows = json.loads((await said).splitlines()[-1])
+    at_ns = 1_767_225_600_000_000_000
+    assert rows == [[str(number), 100.0 + number, 1.0, at_ns] for number in range(count)]
+
+
+async def test_qubx_reads(tmp_path: Path) -> None:
+    with shared_machine(tmp_path, token=None) as machine:
+        port = machine.url.rpartition(":")[2]
+        # It keeps files of its own at home.
+        output = await run(python_of("qubx"), PROGRAMS / "qubx_reader.py", port, HOME=str(tmp_path))
+        trades = await machine.trades("2020-02-01T00:07", from_="2020-02-01")
+        bars = await machine.messages("trade_bar_1m", to="2020-02-01T00:07", from_="2020-02-01")
+        tickers = await machine.messages("derivative_ticker", to="2020-02-01T00:07", from_="2020-02-01")
+    said: dict[str, Any] = json.loads(output.splitlines()[-1])
+    assert {"bitmex", "deribit", "binance-futures"} <= set(said["exchanges"])
+    assert [
+        (row["localTimestamp"], row["price"], row["amount"], row["side"], row["symbol"], row["exchange"])
+        for row in said["trades"]
+    ] == [
+        (t.local_timestamp.removesuffix("Z"), t.price, t.amount, 1 if t.side == "buy" else -1, "XBTUSD", "bitmex") for t in trades
+    ]
+    names = {"open": "open", "high": "high", "low": "low", "close": "close", "volume": "volume", "buyVolume": "buy_volume"}
+    names |= {"sellVolume": "sell_volume", "trades": "trades", "vwap": "vwap"}
+    assert [[row[name] for name in names] for row in said["bars"]] == [
+        [getattr(bar, name) for name in names.values()] for bar in bars
+    ]
+    assert len(bars) > 3
+    assert said["tickers"] == len(tickers) > 3
