@@ -12,8 +12,11 @@ from tardis_machine import errors
 def test_public_names_are_pinned() -> None:
     assert sorted(tardis_machine.__all__) == [
         "Normalizer",
+        "OrderBook",
         "TardisMachine",
         "__version__",
+        "book_at",
+        "book_at_sync",
         "clear_cache",
         "combine",
         "compute",
@@ -23,9 +26,19 @@ def test_public_names_are_pinned() -> None:
         "get_exchange_details",
         "get_instrument_info",
         "replay",
+        "replay_arrow",
+        "replay_arrow_sync",
         "replay_normalized",
+        "replay_normalized_sync",
+        "replay_sync",
+        "stream",
         "stream_normalized",
+        "stream_normalized_sync",
+        "stream_sync",
         "to_json",
+        "to_pandas",
+        "to_polars",
+        "to_table",
     ]
     for name in tardis_machine.__all__:
         assert getattr(tardis_machine, name) is not None

@@ -16,9 +16,11 @@ from ..errors import OptionsError
 from ..pipeline.request import (
     NormalizedRequest,
     RawRequest,
+    SinceRequest,
     StreamRequest,
     parse_normalized_requests,
     parse_raw_request,
+    parse_replay_requests,
     parse_stream_requests,
 )
 from ..settings import Settings
@@ -49,17 +51,27 @@ def replay_requests(settings: Settings) -> ReplayRequests:
         raise _name_flag(error, flags, has_json=has_json) from None
 
 
-def stream_requests(settings: Settings) -> list[StreamRequest]:
-    """Live requests, each to be run on its own."""
+def stream_requests(settings: Settings) -> Sequence[StreamRequest] | Sequence[SinceRequest]:
+    """Live requests, each to be run on its own; with a date to begin at, replays that go on live."""
     flags = STREAM_REQUEST_FLAGS
     fields = _given_fields(settings, flags)
     if "timeoutIntervalMS" in fields:
         fields["timeoutIntervalMS"] *= 1000
     options = _to_options(settings, fields, flags, needed="--exchange or --options is required")
     try:
-        return parse_stream_requests(options)
+        items = options if isinstance(options, list) else [options]
+        if not any(isinstance(item, Mapping) and "from" in item for item in items):
+            return parse_stream_requests(options)
+        return _endless(parse_replay_requests(options))
     except OptionsError as error:
         raise _name_flag(error, flags, has_json=settings["options"] is not None) from None
+
+
+def _endless(requests: Sequence[NormalizedRequest] | Sequence[SinceRequest]) -> list[SinceRequest]:
+    since = [request for request in requests if isinstance(request, SinceRequest)]
+    if len(since) < len(requests):
+        raise OptionsError("to: stream goes on for ever; use replay for history that ends", "to")
+    return since
 
 
 def _given_fields(settings: Settings, flags: Mapping[str, str]) -> dict[str, Any]:

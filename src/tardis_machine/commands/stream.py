@@ -15,7 +15,8 @@ from uuid import uuid4
 
 from ..engine import Engine, LiveMachine
 from ..errors import UndeliveredError
-from ..pipeline.request import StreamRequest
+from ..pipeline.frames import Form
+from ..pipeline.request import SinceRequest, StreamRequest
 from ..settings import Settings
 from ..telemetry import get_logger
 from .event_loop import Interruption, run_loop
@@ -36,7 +37,7 @@ def run(settings: Settings) -> int:
     return run_loop(_run(settings, stream_requests(settings)))
 
 
-async def _run(settings: Settings, requests: Sequence[StreamRequest]) -> int:
+async def _run(settings: Settings, requests: Sequence[StreamRequest] | Sequence[SinceRequest]) -> int:
     output = None if settings.buses else LineOutput(STDOUT)
     engine, interruption = Engine(settings), Interruption()
     machine = await engine.start_live()
@@ -52,7 +53,7 @@ async def _run(settings: Settings, requests: Sequence[StreamRequest]) -> int:
     interrupted.cancel()
     if not work.done():
         log.info("stopping", shutdown_timeout_s=settings.shutdown_timeout)
-        await machine.live.stop(settings.shutdown_timeout)
+        await asyncio.gather(machine.live.stop(settings.shutdown_timeout), machine.since.stop(settings.shutdown_timeout))
         await asyncio.wait([work], timeout=settings.shutdown_timeout)
         work.cancel()
     failure = (await asyncio.gather(work, return_exceptions=True))[0]
@@ -78,22 +79,21 @@ async def _run_all(streams: Sequence[_CountedStream]) -> None:
 class _CountedStream:
     """One live request, and how much came of it."""
 
-    def __init__(self, machine: LiveMachine, request: StreamRequest, output: LineOutput | None) -> None:
-        self.request = request
+    def __init__(self, machine: LiveMachine, request: StreamRequest | SinceRequest, output: LineOutput | None) -> None:
+        self.exchange = request.live.exchange if isinstance(request, SinceRequest) else request.exchange
+        self._request = request
         self.messages = 0
         self._machine = machine
         self._output = output
 
     async def run(self) -> None:
         """Returns when the machine stops."""
-        messages = self._machine.stream(
-            ROUTE,
-            [self.request],
-            form="none" if self._output is None else "lines",
-            transport="cli",
-            request_id=uuid4().hex,
-            holds_up=True,
-        )
+        form: Form = "none" if self._output is None else "lines"
+        request, request_id = self._request, uuid4().hex
+        if isinstance(request, SinceRequest):
+            messages = self._machine.replay_since(ROUTE, [request], form=form, transport="cli", request_id=request_id)
+        else:
+            messages = self._machine.stream(ROUTE, [request], form=form, transport="cli", request_id=request_id, holds_up=True)
         async with aclosing(messages) as chunks:
             async for chunk in chunks:
                 self.messages += chunk.messages
@@ -109,4 +109,4 @@ async def _log_summaries(streams: Sequence[_CountedStream]) -> None:
 
 def _log_summary(what: str, streams: Sequence[_CountedStream]) -> None:
     for stream in streams:
-        log.info(what, exchange=stream.request.exchange, messages=stream.messages)
+        log.info(what, exchange=stream.exchange, messages=stream.messages)

@@ -184,7 +184,7 @@ class Feed(ABC):
     """Channels times symbols that one connection may serve."""
     subscribe_interval_s: ClassVar[float] = 0.0
     """Least time between two frames of `subscribe` or of one `reply`."""
-    ping_interval_s: ClassVar[float] = 15.0
+    ping_interval_s: ClassVar[float] = 5.0
     needs_symbols: ClassVar[bool] = True
     """Whether all symbols of a channel can't be asked for at once."""
     credential_names: ClassVar[tuple[str, ...]] = ()

@@ -437,7 +437,7 @@ class WooXFeed(Feed):
             if item.channel != "orderbook":  # which is fetched
                 for symbol in dict.fromkeys(self.symbols(item)):
                     topics.setdefault(symbol, []).append(_topic(item.channel, symbol))
-        return [to_frame({"id": symbol, "cmd": "SUBSCRIBE", "params": its}) for symbol, its in topics.items()]
+        return [to_frame({"id": symbol, "cmd": "subscribe", "params": its}) for symbol, its in topics.items()]
 
     def ping(self, now_us: int) -> str:
         return to_frame({"cmd": "PING", "ts": now_us // 1000})

@@ -45,6 +45,8 @@ DEFAULT_AVAILABILITY_DELAY_MINUTES = 30.0
 MIN_AVAILABILITY_DELAY_MINUTES = 6.0
 AVAILABILITY_MARGIN_S = 0.1
 MAX_SLEEP_S = 3600.0
+# How often own recordings are looked into for a minute that is waited for.
+RECORDED_POLL_S = 1.0
 
 CacheUse = Literal["use", "replace", "bypass"]
 """Look into the cache, then store; only store; neither."""
@@ -271,8 +273,7 @@ class HistoryClient:
             ready_us = min((now_us - delay_us) // MINUTE_US * MINUTE_US, end_us)
             if ready_us <= start_us:
                 ready_us = start_us + MINUTE_US
-                if not await self._is_cached(replay, start_us):
-                    await self._sleep_until(start_us + delay_us)
+                await self._appears(replay, start_us, start_us + delay_us)
             async with aclosing(self._range(replay, start_us, ready_us)) as items:
                 async for item in items:
                     yield item
@@ -307,9 +308,25 @@ class HistoryClient:
         planned = await self._threads.run(Plan(replay.cache, minute_us, minute_us + MINUTE_US).take, 1, 1)
         return planned[0].file is not None
 
-    async def _sleep_until(self, time_us: int) -> None:
-        while (left_s := time_us / 1e6 - self._clock()) > 0:
-            await self._sleep(min(left_s + AVAILABILITY_MARGIN_S, MAX_SLEEP_S))
+    async def is_at_hand(self, exchange: str, minute_us: int, filters: Iterable[Filter]) -> bool:
+        """Whether a minute lies here: in the cache, or recorded."""
+        return await self._lies_here(
+            self._to_replay(exchange, minute_us, tuple(optimize_filters(filters)), None, None), minute_us
+        )
+
+    async def _lies_here(self, replay: _Replay, minute_us: int) -> bool:
+        return await self._is_cached(replay, minute_us) or await self._recorded(replay, minute_us) is not None
+
+    async def _appears(self, replay: _Replay, minute_us: int, due_us: int) -> None:
+        """Returns when a minute is there: at once where it lies here, as soon as it is recorded, or when upstream should have it."""
+        longest_s = MAX_SLEEP_S if self._find_recorded is None else RECORDED_POLL_S
+        while not await self._lies_here(replay, minute_us) and (left_s := due_us / 1e6 - self._clock()) > 0:
+            await self._sleep(min(left_s + AVAILABILITY_MARGIN_S, longest_s))
+
+    @property
+    def now_us(self) -> int:
+        """Microseconds since 1970."""
+        return int(self._clock() * 1e6)
 
     def _look_ahead(self, replay: _Replay) -> int:
         """How many slices may be under way or ready: a slow reader holds up the fetching."""

@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -251,10 +251,20 @@ class Commits:
         """The one whose files are told from now on, until the log is asked again."""
         return self._log(table).version()
 
+    def identity(self, table: Table) -> str:
+        """What streams that read the table know it by."""
+        return str(self._log(table).metadata().id)
+
     def schema(self, table: Table) -> pa.Schema:
         """Its columns as Arrow has them, in the order of their declaration."""
         kinds = pa.schema(self._log(table).schema().to_arrow())
         return pa.schema([kinds.field(name) for name in table.columns])
+
+    def first_date(self, table: Table) -> date | None:
+        """The earliest date that a table which is partitioned by dates has rows of."""
+        dates = pa.table(self._log(table).get_add_actions(flatten=True)).column("partition.date")
+        found = pc.min(dates.cast(pa.string())).as_py()
+        return None if found is None else date.fromisoformat(found)
 
     def all_files(self, table: Table) -> list[TableFile]:
         """Every file of a table."""

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from ..errors import LakeError
+from . import book_at
 from .answers import write_csv, write_json, write_table
 from .jobs import open_session
 from .lake import Lake, check_table
@@ -78,11 +79,13 @@ def _one_sentence(flag: str, file: Path | None) -> Iterator[None]:
 
 
 def query(spark: SparkSession, lake: Lake, text: str) -> DataFrame:
-    """The answer to a query over the lake's tables (`bronze.events`, `silver.trades`, …)."""
+    """The answer to a query over the lake's tables (`bronze.events`, `silver.trades`, …), and `book_at`."""
     from pyspark.errors import PySparkException
 
     register_tables(spark, lake)
     try:
+        if book_at.is_asked(text):
+            book_at.register(spark)
         return spark.sql(text)
     except PySparkException as error:
         raise LakeError(f"the query can't be run: {sentence(error)}") from None

@@ -28,8 +28,9 @@ __all__ = [
     "to_text_frames",
 ]
 
-Form = Literal["lines", "frames", "csv", "none"]
-"""What a client is sent: lines over HTTP, frames over WebSocket, rows of a dataset; none where only events are wanted."""
+Form = Literal["lines", "frames", "csv", "arrow", "none"]
+"""What a client is sent: lines over HTTP, frames over WebSocket, rows of a dataset, an Arrow stream (see
+`arrow_stream`); none where only events are wanted."""
 
 _TEXT = 0x81  # a whole text message in one frame
 

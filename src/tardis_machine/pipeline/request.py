@@ -28,10 +28,16 @@ from .playback import Playback, agreed_playback, parse_playback
 __all__ = [
     "NormalizedRequest",
     "RawRequest",
+    "RawStreamRequest",
+    "SinceRequest",
     "StreamRequest",
+    "parse_book_request",
     "parse_normalized_request",
     "parse_normalized_requests",
     "parse_raw_request",
+    "parse_raw_stream_request",
+    "parse_replay_requests",
+    "parse_since_request",
     "parse_stream_request",
     "parse_stream_requests",
 ]
@@ -88,9 +94,24 @@ class StreamRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it goes to the buses that are on."""
 
 
+class SinceRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay that goes on live: what of it is history, which has no end of its own, and what is heard then."""
+
+    history: NormalizedRequest
+    live: StreamRequest
+
+
+LIVE = "live"
+"""As the end of a request: there is none. To leave the end out says the same."""
+
+# The last day that there are dates to count with: the end of a history that goes on.
+_NEVER_US = 253_402_214_400_000_000
+
+
 _COMMON = {"exchange", "from", "to", "apiKey", "autoCleanup", "waitWhenDataNotYetAvailable", *PLAYBACK_FIELDS}
 _RAW = _COMMON | {"filters", "withDisconnects"}
 _NORMALIZED = _COMMON | {"symbols", "dataTypes", "withDisconnectMessages", "publish"}
+_SINCE = _NORMALIZED | {"timeoutIntervalMS", "withErrorMessages"}
 _STREAM = {"exchange", "symbols", "dataTypes", "withDisconnectMessages", "withErrorMessages", "timeoutIntervalMS", "publish"}
 
 
@@ -125,6 +146,42 @@ def parse_normalized_requests(options: Any, limits: RequestLimits | None = None)
     return requests
 
 
+def parse_replay_requests(options: Any, limits: RequestLimits | None = None) -> list[NormalizedRequest] | list[SinceRequest]:
+    """One request or an array of them, which have an end or go on live; all of them the same."""
+    items = options if isinstance(options, list) else [options]
+    goes_on = [isinstance(item, Mapping) and item.get("to") in (None, LIVE) for item in items]
+    if not any(goes_on):
+        return parse_normalized_requests(options, limits)
+    if not all(goes_on):
+        place = goes_on.index(True)
+        raise OptionsError(f"[{place}].to: expected a date as in the other requests, or none in all of them", f"[{place}].to")
+    return _one_or_many(options, limits, parse_since_request)
+
+
+def parse_since_request(options: Any, limits: RequestLimits | None = None, prefix: str = "") -> SinceRequest:
+    """A request that goes on live from its JSON options."""
+    fields = _Fields(options, _SINCE, limits, prefix)
+    exchange = fields.exchange()
+    common = fields.common(exchange, goes_on=True)
+    # Unless it is told otherwise, it waits for the last minutes: then nothing is missing.
+    if "waitWhenDataNotYetAvailable" not in options or options["waitWhenDataNotYetAvailable"] is None:
+        common["wait_when_data_not_yet_available"] = True
+    fields.refuse_playback(common["playback"])
+    shared: dict[str, Any] = {
+        "exchange": exchange.name,
+        "data_types": fields.data_types(exchange),
+        "symbols": fields.live_symbols(exchange),
+        "with_disconnect_messages": fields.flag("withDisconnectMessages"),
+        "publish": fields.flag("publish", default=True),
+    }
+    return SinceRequest(
+        history=NormalizedRequest(**(common | shared)),
+        live=StreamRequest(
+            **shared, with_error_messages=fields.flag("withErrorMessages"), timeout_interval_ms=fields.timeout_ms()
+        ),
+    )
+
+
 def parse_stream_request(options: Any, limits: RequestLimits | None = None, prefix: str = "") -> StreamRequest:
     """A request for live data from its JSON options."""
     fields = _Fields(options, _STREAM, limits, prefix)
@@ -138,6 +195,39 @@ def parse_stream_request(options: Any, limits: RequestLimits | None = None, pref
         timeout_interval_ms=fields.timeout_ms(),
         publish=fields.flag("publish", default=True),
     )
+
+
+class RawStreamRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Live data in the exchange's own format."""
+
+    exchange: str
+    filters: Sequence[Filter]
+    timeout_interval_ms: float = DEFAULT_TIMEOUT_MS
+
+
+def parse_raw_stream_request(options: Any) -> RawStreamRequest:
+    """A request for live data in the exchange's own format from its options."""
+    fields = _Fields(options, {"exchange", "filters", "timeoutIntervalMS"}, None)
+    exchange = fields.exchange()
+    fields.live_symbols(exchange, is_named=True)
+    filters = fields.filters(exchange)
+    if not filters:
+        raise OptionsError("filters: expected an array of {channel, symbols?}, got an empty one", "filters")
+    return RawStreamRequest(exchange=exchange.name, filters=filters, timeout_interval_ms=fields.timeout_ms())
+
+
+def parse_book_request(options: Any) -> dict[str, Any]:
+    """What is asked of a book at an instant: exchange, symbol, at_us and depth."""
+    fields = _Fields(options, {"exchange", "symbol", "at", "depth"}, None)
+    exchange = fields.exchange()
+    if "book_change" not in exchange.data_types:
+        raise OptionsError(f"exchange: {exchange.name} has no book_change; it has {', '.join(exchange.data_types)}", "exchange")
+    return {
+        "exchange": exchange.name,
+        "symbol": fields.symbol(),
+        "at_us": fields.instant_us("at"),
+        "depth": fields.depth(),
+    }
 
 
 def parse_stream_requests(options: Any, limits: RequestLimits | None = None) -> list[StreamRequest]:
@@ -199,8 +289,9 @@ class _Fields:
         except OptionsError as error:
             raise OptionsError(f"{self._prefix}{error}", f"{self._prefix}exchange") from None
 
-    def common(self, exchange: Exchange) -> dict[str, Any]:
-        from_us, to_us = self._date_us("from"), self._date_us("to")
+    def common(self, exchange: Exchange, *, goes_on: bool = False) -> dict[str, Any]:
+        from_us = self.instant_us("from")
+        to_us = _NEVER_US if goes_on else self.instant_us("to")
         if to_us < from_us:
             raise self._wrong(
                 "to", f"expected a date that is not before from ({self._options['from']}), got {self._options['to']}"
@@ -215,7 +306,7 @@ class _Fields:
             "playback": parse_playback(self._options, self._prefix),
         }
 
-    def _date_us(self, name: str) -> int:
+    def instant_us(self, name: str) -> int:
         value = self._options.get(name)
         try:
             if isinstance(value, str):
@@ -247,6 +338,11 @@ class _Fields:
             return value
         raise self._wrong(name, f"expected true, false or a number of minutes, got {brief(value)}")
 
+    def refuse_playback(self, playback: Playback) -> None:
+        for name in PLAYBACK_FIELDS:
+            if self._options.get(name) is not None and playback != Playback():
+                raise self._wrong(name, "a request that goes on live has no pace of its own; give it an end with to")
+
     def texts(self, name: str) -> list[str] | None:
         value = self._options.get(name)
         if value is None:
@@ -266,11 +362,26 @@ class _Fields:
         self._check("max_symbols", len(symbols or ()), "symbols", "symbols")
         return symbols
 
-    def live_symbols(self, exchange: Exchange) -> list[str] | None:
+    def symbol(self) -> str:
+        name = "symbol"
+        value = self._options.get(name)
+        if not isinstance(value, str) or not value:
+            raise self._wrong(name, f"expected the name of an instrument, got {brief(value)}")
+        return self._of_length(name, [value])[0]
+
+    def depth(self) -> int | None:
+        name = "depth"
+        value = self._options.get(name)
+        number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10 else value
+        if number is None or (isinstance(number, int) and not isinstance(number, bool) and number > 0):
+            return number
+        raise self._wrong(name, f"expected a number of levels from 1 on, got {brief(value)}")
+
+    def live_symbols(self, exchange: Exchange, *, is_named: bool = False) -> list[str] | None:
         if exchange.live is None:
             raise self._wrong("exchange", exchange.has_history_only)
         symbols = self.symbols()
-        if not symbols and exchange.live.feed.needs_symbols:
+        if not symbols and not is_named and exchange.live.feed.needs_symbols:
             raise self._wrong("symbols", f"live data of {exchange.name} needs at least one symbol")
         return symbols
 

@@ -138,7 +138,7 @@ class Player:
             span = f"from {to_timestamp(self._from_us)} to before {to_timestamp(self._to_us)}"
             raise OptionsError(f"to: expected a time of the request, {span}, got {to_timestamp(to_us)}", "to")
         if self._has_compression:
-            raise OptionsError("to: a compressed answer can't go elsewhere; ask without Accept-Encoding", "to")
+            raise OptionsError("to: a compressed answer or one of Arrow can't go elsewhere; ask for neither", "to")
         self._steps = 0
         self._sought_us = to_us
         self._interrupt()
@@ -167,7 +167,7 @@ class Player:
         faults = self.playback.faults
         sought_us, self._sought_us, self._steering = self._sought_us, None, None
         self._events.clear()
-        self._has_compression = whole.compression is not None
+        self._has_compression = whole.compression is not None or whole.form == "arrow"
         if sought_us is None:
             return replace(whole, is_cut=self._is_cut, faults=faults)
         self._is_seeking = self._is_cut = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Protocol, Self
 
 from ..telemetry import get_logger
-from .jobs.contract import Chunk, Events, Failed, LiveSpec, ReplaySpec
+from .jobs.contract import Chunk, Events, Failed, LiveSpec, ReplaySpec, SinceSpec
 from .output_queue import OutputQueue, OutputSink
 
 __all__ = ["Executor", "RunningJob"]
@@ -54,7 +54,7 @@ class RunningJob:
     The iterator raises what the job failed with. Leaving the context early cancels the job.
     """
 
-    def __init__(self, executor: Executor, number: int, spec: ReplaySpec | LiveSpec, queue: OutputQueue) -> None:
+    def __init__(self, executor: Executor, number: int, spec: ReplaySpec | LiveSpec | SinceSpec, queue: OutputQueue) -> None:
         self._executor = executor
         self._number = number
         self._spec = spec

@@ -40,7 +40,13 @@ MAX_FETCHES = 4
 # Snapshots in a row that did not fit, until the connection is made anew.
 MAX_UNFIT = 10
 _CODES: Mapping[str, ErrorCode] = {"auth": "SOURCE_AUTH", "rate_limit": "SOURCE_RATE_LIMIT"}
-_REFUSALS: Mapping[int, ErrorCode] = {401: "SOURCE_AUTH", 403: "SOURCE_AUTH", 418: "SOURCE_RATE_LIMIT", 429: "SOURCE_RATE_LIMIT"}
+_BANNED = 418
+_REFUSALS: Mapping[int, ErrorCode] = {
+    401: "SOURCE_AUTH",
+    403: "SOURCE_AUTH",
+    _BANNED: "SOURCE_RATE_LIMIT",
+    429: "SOURCE_RATE_LIMIT",
+}
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -115,7 +121,8 @@ def open_session(urls: Mapping[str, str], timings: Timings) -> aiohttp.ClientSes
     return aiohttp.ClientSession(
         trust_env=not urls,
         ws_response_class=RunSocket,
-        headers={"User-Agent": f"tardis-machine/{__version__}"},
+        # Some exchanges refuse what does not begin as a browser's.
+        headers={"User-Agent": f"Mozilla/5.0 (compatible; tardis-machine/{__version__})"},
         timeout=aiohttp.ClientTimeout(total=30.0, sock_connect=timings.connect_timeout_s),
     )
 
@@ -208,9 +215,16 @@ class Connection:
         code: ErrorCode = "WS_CONNECT"
         wait_s = 0.0
         if isinstance(error, aiohttp.ClientResponseError):
-            code, wait_s = _REFUSALS.get(error.status, code), retry_after_s(error.headers)
+            code, wait_s = _REFUSALS.get(error.status, code), self.asked_wait_s(error.status, error.headers)
         self.fail(code, details)
         return _Ending(details, None, code == "SOURCE_RATE_LIMIT", wait_s)
+
+    def asked_wait_s(self, status: int, headers: Mapping[str, str] | None) -> float:
+        """How long a refusal asks to wait."""
+        given = headers.get("Retry-After", "") if headers else ""
+        if given.isdecimal():
+            return float(given)
+        return self.timings.banned_s if status == _BANNED else 0.0
 
     def fail(self, code: ErrorCode | None, details: str) -> None:
         """Something went wrong: told, or counted."""
@@ -470,7 +484,7 @@ class _Attempt:
         self._hand_on()
         owner.fail(code, f"{fetch.name}: {response.status} {body[:200].decode(errors='replace')}")
         limited = code == "SOURCE_RATE_LIMIT"
-        wait_s = backoff.next_s(limited=limited, at_least_s=retry_after_s(response.headers))
+        wait_s = backoff.next_s(limited=limited, at_least_s=owner.asked_wait_s(response.status, response.headers))
         if limited:
             self._fetch_at_s = self._loop.time() + wait_s
         return None, wait_s
@@ -508,12 +522,6 @@ def _said(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientResponseError):
         return f"{error.status} {error.message}"
     return str(error) or type(error).__name__
-
-
-def retry_after_s(headers: Mapping[str, str] | None) -> float:
-    """How long an answer asks to wait."""
-    given = headers.get("Retry-After", "") if headers else ""
-    return float(given) if given.isdecimal() else 0.0
 
 
 def _ending_of(frame: Any, socket: aiohttp.ClientWebSocketResponse[Any]) -> _Ending:

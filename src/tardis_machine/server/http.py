@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import resource
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from resource import getpagesize
@@ -25,7 +25,8 @@ from .._version import __version__
 from ..engine import Machine
 from ..errors import BusyError, FaultError, NormalizeError, OptionsError, TardisMachineError, UpstreamError
 from ..pipeline.compression import negotiate
-from ..pipeline.request import NormalizedRequest, RawRequest, parse_normalized_requests, parse_raw_request
+from ..pipeline.frames import Form
+from ..pipeline.request import NormalizedRequest, RawRequest, SinceRequest, parse_raw_request, parse_replay_requests
 from ..processes.jobs.contract import Chunk
 from ..telemetry import REQUEST_SECONDS, REQUESTS, get_logger, redact, render_metrics
 from .request_options import OptionsReader
@@ -33,6 +34,8 @@ from .request_options import OptionsReader
 log = get_logger("http")
 
 _JSON_STREAM = "application/x-json-stream"
+_ARROW_STREAM = "application/vnd.apache.arrow.stream"
+_TYPES: dict[Form, str] = {"lines": _JSON_STREAM, "arrow": _ARROW_STREAM}
 # Who is answered so is not allowed here, and keeps no connection.
 _STRANGER = (web.HTTPUnauthorized.status_code, web.HTTPForbidden.status_code)
 _PIECE_BYTES = 64 * 1024
@@ -65,14 +68,26 @@ class HttpRoutes:
 
     async def replay(self, request: web.Request) -> web.StreamResponse:
         """Raw history."""
-        return await self._stream(request, [await self._reader.read(request, parse_raw_request)], _JSON_STREAM)
+        return await self._stream(request, [await self._reader.read(request, parse_raw_request)], "lines")
 
     async def replay_normalized(self, request: web.Request) -> web.StreamResponse:
-        """Normalized history, of one request or several merged."""
-        return await self._stream(request, await self._reader.read(request, parse_normalized_requests), _JSON_STREAM)
+        """Normalized history, of one request or several merged, which may go on live."""
+        asked = await self._reader.read(request, parse_replay_requests)
+        since = [each for each in asked if isinstance(each, SinceRequest)]
+        form: Form = "arrow" if _ARROW_STREAM in request.headers.get(hdrs.ACCEPT, "").lower() else "lines"
+        if since:
+            return await self._stream_since(request, since, form)
+        return await self._stream(request, [each for each in asked if isinstance(each, NormalizedRequest)], form)
+
+    async def _stream_since(self, request: web.Request, since: Sequence[SinceRequest], form: Form) -> web.StreamResponse:
+        request_id = request_id_of(request)
+        chunks = self._machine.replay_since(
+            request.path, since, form=form, transport="http", request_id=request_id, parent=request.headers.get("traceparent")
+        )
+        return await self._answer(request, chunks, CIMultiDict({"Content-Type": _TYPES[form], "X-Request-Id": request_id}))
 
     async def _stream(
-        self, request: web.Request, replays: Sequence[RawRequest] | Sequence[NormalizedRequest], content_type: str
+        self, request: web.Request, replays: Sequence[RawRequest] | Sequence[NormalizedRequest], form: Form
     ) -> web.StreamResponse:
         request_id = request_id_of(request)
         player = self._machine.players.make(request.path, replays)
@@ -80,17 +95,20 @@ class HttpRoutes:
         compression = None if player.playback.is_paced else negotiate(request.headers.get("Accept-Encoding", ""))
         publish = None
         if isinstance(replays[0], NormalizedRequest):
-            publish = self._machine.publishing(request.path, "http", request_id)
-        chunks = self._machine.replay(
-            request.path, replays, form="lines", compression=compression, publish=publish, player=player
-        )
+            publish = self._machine.publishing(request.path, "http", request_id, parent=request.headers.get("traceparent"))
+        chunks = self._machine.replay(request.path, replays, form=form, compression=compression, publish=publish, player=player)
+        headers = CIMultiDict({"Content-Type": _TYPES[form], "X-Request-Id": request_id, "X-Replay-Id": player.id})
+        if compression is not None:
+            headers["Content-Encoding"] = compression
+            headers["Vary"] = "Accept-Encoding"
+        return await self._answer(request, chunks, headers)
+
+    async def _answer(
+        self, request: web.Request, chunks: AsyncGenerator[Chunk, None], headers: CIMultiDict[str]
+    ) -> web.StreamResponse:
         async with aclosing(chunks):
             # Until there is a first chunk nothing is sent, so that what fails early has a status of its own.
             first = await anext(chunks, None)
-            headers = CIMultiDict({"Content-Type": content_type, "X-Request-Id": request_id, "X-Replay-Id": player.id})
-            if compression is not None:
-                headers["Content-Encoding"] = compression
-                headers["Vary"] = "Accept-Encoding"
             response = web.StreamResponse(headers=headers)
             response.enable_chunked_encoding()
             await response.prepare(request)
@@ -129,7 +147,7 @@ class HttpRoutes:
             "timestampMs": time.time_ns() // 1_000_000,
             "memoryInfo": {"rssMB": _resident_mb()},
             "workers": len(self._machine.workers.pids),
-            "live": len(self._machine.live.pids),
+            "live": len(self._machine.live.pids) + len(self._machine.since.pids),
             "replays": {"running": self._machine.workers.running, "unreadBytes": self._machine.workers.unread_bytes},
             "buses": {} if publisher is None else {health.bus: to_builtins(health) for health in publisher.health()},
         }

@@ -26,7 +26,14 @@ from ..messages import UNSET
 from ..pipeline.frames import to_text_frames
 from ..pipeline.limits import RequestLimits, option_of
 from ..pipeline.playback import Playback, agreed_playback
-from ..pipeline.request import RawRequest, parse_normalized_requests, parse_raw_request, parse_stream_requests
+from ..pipeline.request import (
+    NormalizedRequest,
+    RawRequest,
+    SinceRequest,
+    parse_raw_request,
+    parse_replay_requests,
+    parse_stream_requests,
+)
 from ..player.player import Player
 from ..processes.jobs.contract import Chunk
 from ..telemetry import CONNECTIONS, get_logger, redact
@@ -218,11 +225,26 @@ class WsRoutes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def replay_normalized(self, request: web.Request) -> web.StreamResponse:
-        """Normalized history, a frame a message."""
+        """Normalized history, a frame a message, which may go on live."""
 
         async def play(connection: ClientConnection) -> Ending:
-            replays = await self._reader.read(request, parse_normalized_requests)
-            publish = self._machine.publishing(request.path, "ws", request_id_of(request))
+            asked = await self._reader.read(request, parse_replay_requests)
+            since = [each for each in asked if isinstance(each, SinceRequest)]
+            if since:
+                request_id = request_id_of(request)
+                chunks = self._machine.replay_since(
+                    request.path,
+                    since,
+                    form="frames",
+                    transport="ws",
+                    request_id=request_id,
+                    parent=request.headers.get("traceparent"),
+                )
+                return await _play([connection], _write_all([connection], chunks))
+            replays = [each for each in asked if isinstance(each, NormalizedRequest)]
+            publish = self._machine.publishing(
+                request.path, "ws", request_id_of(request), parent=request.headers.get("traceparent")
+            )
             player = self._machine.players.make(request.path, replays)
             connection.steer(player)
             chunks = self._machine.replay(request.path, replays, form="frames", publish=publish, player=player)

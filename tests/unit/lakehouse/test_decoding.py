@@ -151,7 +151,8 @@ def test_spark_is_told_the_columns_that_arrow_has() -> None:
     [
         ("99999999999999999999.999999999999999999", None),
         ("-0.000000000000000001", None),
-        ("100000000000000000000", "price: Decimal value does not fit in precision 38"),
+        ("100000000000000000000", "price: a number has more than 20 digits before the point"),
+        ("-1000000000000000000000000000000", "price: a number has more than 20 digits before the point"),
         ("0.0000000000000000001", "price: Rescaling Decimal value would cause data loss"),
         ("nan", "price: The string 'nan' is not a valid decimal128 number"),
     ],

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...generated.lakehouse.bronze.v1 import normalized_event_pb2 as schema
-from .columns import PART, Column, Payload, SilverTable, boolean, exact, integer, levels, timestamp, to_levels, to_offsets
+from ...pipeline.columns import to_decimals
+from .columns import PART, Column, Payload, SilverTable, boolean, integer, levels, timestamp, to_levels, to_offsets
 
 
 def _side(field: str, side: int) -> Column:
@@ -29,7 +30,7 @@ def _side(field: str, side: int) -> Column:
         prices, amounts = payload.field("price_str"), payload.field("qty_str")
         is_removed = pc.fill_null(pc.equal(payload.field("action"), schema.ACTION_DELETE), fill_value=False)
         single = pa.StructArray.from_arrays([prices, pc.if_else(is_removed, "0", amounts)], names=["price_str", "qty_str"])
-        by_level = to_levels(pa.ListArray.from_arrays(to_offsets(is_ours.cast(pa.int32())), single.filter(is_ours)), exact)
+        by_level = to_levels(pa.ListArray.from_arrays(to_offsets(is_ours.cast(pa.int32())), single.filter(is_ours)), to_decimals)
         return pc.if_else(pc.is_valid(sides), by_level, whole.read(payload))
 
     return Column(whole.ddl, whole.arrow, read)

@@ -13,6 +13,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...pipeline.columns import DECIMAL, to_decimals, to_rounded_decimals
 from ..decoding import REASON, check_instants, decode_each, decode_fields, enum_names, name_enum
 from ..tables import Table
 from .venue_identity import VENUE_COLUMNS
@@ -27,7 +28,6 @@ __all__ = [
     "decimal",
     "double",
     "enum",
-    "exact",
     "integer",
     "levels",
     "text",
@@ -36,7 +36,6 @@ __all__ = [
     "to_offsets",
 ]
 
-DECIMAL = pa.decimal128(38, 18)
 _DECIMAL_DDL = "DECIMAL(38, 18)"
 _LEVELS = pa.list_(pa.struct({"price": DECIMAL, "amount": DECIMAL}))
 _LEVELS_DDL = f"ARRAY<STRUCT<price: {_DECIMAL_DDL}, amount: {_DECIMAL_DDL}>>"
@@ -88,7 +87,7 @@ def decimal(*fields: str) -> Column:
 
 def computed(field: str) -> Column:
     """A number that was computed with doubles, rounded to the table's 18 fraction digits."""
-    return Column(_DECIMAL_DDL, DECIMAL, lambda payload: _rounded(payload.field(field)))
+    return Column(_DECIMAL_DDL, DECIMAL, lambda payload: to_rounded_decimals(payload.field(field)))
 
 
 def double(field: str) -> Column:
@@ -115,7 +114,7 @@ def enum(path: str, renamed: Mapping[str, str] | None = None) -> Column:
 
 def levels(field: str, *, computed: bool = False) -> Column:
     """Price levels in the message's order, best first; those of a grouped book are computed."""
-    convert = _rounded if computed else exact
+    convert = to_rounded_decimals if computed else to_decimals
     return Column(_LEVELS_DDL, _LEVELS, lambda payload: to_levels(payload.field(field), convert))
 
 
@@ -135,21 +134,12 @@ def to_offsets(lengths: pa.Array) -> pa.Array:
 
 
 def _first_set(payload: Payload, fields: tuple[str, ...], kind: pa.DataType) -> pa.Array:
-    converted = [array.cast(kind) for array in map(payload.field, fields)]
+    converted = [_cast(array, kind) for array in map(payload.field, fields)]
     return converted[0] if len(converted) == 1 else pc.coalesce(*converted)
 
 
-def exact(numbers: pa.Array) -> pa.Array:
-    """Decimal text to decimals; raises ValueError where one has too many digits, before or after the point."""
-    return numbers.cast(DECIMAL)
-
-
-def _rounded(numbers: pa.Array) -> pa.Array:
-    try:
-        return exact(numbers)
-    except pa.ArrowInvalid:
-        # Wide enough for every double that is not too small to matter here; digits past the 18th are noise of the addition.
-        return pc.round(numbers.cast(pa.decimal256(76, 55)), 18).cast(DECIMAL)
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return to_decimals(array) if kind == DECIMAL and pa.types.is_string(array.type) else array.cast(kind)
 
 
 def _of_part(field: str, ddl: str, kind: pa.DataType) -> Column:

@@ -1,4 +1,4 @@
-"""What runs in a process: replays (`replay`) and live streams (`live`), as their specifications in `contract` ask.
+"""What runs in a process: replays (`replay`), live streams (`live`), replays that go on live (`since`), as `contract` specifies them.
 
 Invariant: a job is told what to do by commands and answers with outputs; it knows nothing of sockets, pools or clients. So the same
 code runs in a child process and, for debugging, inside the server.

@@ -1,7 +1,7 @@
 """What a job is asked to do, and what comes of it.
 
-Invariant: all of this is pickled between the server and its children, and holds no secret but the request's own key and the credentials
-of its exchange.
+Invariant: all of this is pickled between the server and its children, and holds no secret but the key that history is asked with and the
+credentials of exchanges.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from traceback import format_exception
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ from ...history.slice import Slice
 from ...pipeline.compression import Compression
 from ...pipeline.faults import BadDay
 from ...pipeline.frames import Form
-from ...pipeline.request import NormalizedRequest, RawRequest, StreamRequest
+from ...pipeline.request import NormalizedRequest, RawRequest, SinceRequest, StreamRequest
 from ...realtime.backoff import Timings
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ __all__ = [
     "PackedEvents",
     "PublishSpec",
     "ReplaySpec",
+    "SinceSpec",
     "SliceDamaged",
     "SliceOpened",
     "ViewSpec",
@@ -114,6 +115,27 @@ class LiveSpec(msgspec.Struct, frozen=True):
     """Where raw messages are kept, as the cache of a later replay."""
     credentials: Credentials = Credentials()
     """Of the exchange's account, where one was given."""
+
+
+class SinceSpec(msgspec.Struct, frozen=True):
+    """Replays to be run, merged, that go on live until they are stopped."""
+
+    requests: Sequence[SinceRequest]
+    form: Form
+    api_url: str
+    api_key: str | None
+    cache_dir: str | None
+    record_dir: str | None = None
+    """Where live data is kept as heard, and looked for before upstream is asked."""
+    history: Mapping[str, Any] = {}
+    """What else HistoryClient takes."""
+    publish: PublishSpec | None = None
+    """What history tells."""
+    publish_live: PublishSpec | None = None
+    urls: Mapping[str, str] = {}
+    timings: Timings = Timings()
+    credentials: Mapping[str, str] = {}
+    """Of the accounts of all exchanges that are asked for."""
 
 
 class ViewSpec(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ Invariant: what is sent, and in which order, depends on the slices alone, never 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...messages import Disconnect, Message
 from ...pipeline.frames import MESSAGES_TO_BYTES, READS_ROWS, to_sized_messages
@@ -18,6 +19,9 @@ from .contract import Events, Output, ReplaySpec
 from .moments import to_moments
 from .stage import Scene, Stage, with_instants
 from .steps import SteppedJob
+
+if TYPE_CHECKING:
+    from .arrow_rows import ArrowRows
 
 __all__ = ["NormalizedJob"]
 
@@ -37,7 +41,7 @@ class NormalizedJob(SteppedJob):
         publishing = spec.publish is not None
         is_staged = spec.faults is not None or spec.opening_us is not None
         # Who encodes events or plays faults looks into messages.
-        only_written = READS_ROWS and not publishing and not is_staged
+        only_written = READS_ROWS and not publishing and not is_staged and spec.form != "arrow"
         # Events are handed over, and written ahead, as many at a time as come of a step: each hand-over costs as much.
         self._most_share_bytes = STEP_BYTES if publishing else MOST_SHARE_BYTES
         self._replays = [NormalizedReplay(request, publishing, only_written) for request in requests]
@@ -46,7 +50,14 @@ class NormalizedJob(SteppedJob):
         # Of the messages that become bytes together, all may be of the heaviest kind.
         self._heaviest = max(PLAIN_WEIGHT, *(replay.heaviest for replay in self._replays))
         self._form = spec.form
-        self._to_bytes = MESSAGES_TO_BYTES[spec.form]
+        self._rows: ArrowRows | None = None
+        if spec.form == "arrow":
+            # Nothing of Arrow is loaded where none is asked for.
+            from .arrow_rows import ArrowRows
+
+            self._rows = ArrowRows(requests, self._answer)
+        else:
+            self._to_bytes = MESSAGES_TO_BYTES[spec.form]
         self._encoder = None if spec.publish is None else spec.publish.make_encoder()
         # Exchanges whose disconnects are published, but which the client did not ask to see; what is to suffer alike is seen alike.
         is_alike = spec.faults is not None and spec.faults.published
@@ -65,6 +76,8 @@ class NormalizedJob(SteppedJob):
             if all(queue.exhausted for queue in self._queues):
                 if self._stage is not None:
                     self._perform(self._stage.finish(), outputs)
+                if self._rows is not None:
+                    self._rows.end()
                 return True
             if all(queue.has_lines or queue.exhausted for queue in self._queues):
                 self._backlog.put(
@@ -96,6 +109,9 @@ class NormalizedJob(SteppedJob):
             self._perform(self._stage.play(messages, visible), outputs)
             return
         self._publish(messages, outputs)
+        if self._rows is not None:
+            self._rows.add(visible)
+            return
         if self._answer.is_cut:
             self._add_moments(with_instants(visible))
             return
@@ -114,6 +130,9 @@ class NormalizedJob(SteppedJob):
             outputs.append(Events(self._encoder.encode(messages)))
 
     def _add_moments(self, timed: list[tuple[int, Message]]) -> None:
+        if self._rows is not None:
+            self._rows.add([message for _, message in timed])
+            return
         for part in in_portions(timed, self._heaviest):
             messages = [message for _, message in part]
             if not self._answer.is_cut:

@@ -15,6 +15,7 @@ STREAM_REQUEST_FLAGS = {
     **REQUEST_FLAGS,
     "timeoutIntervalMS": "timeout-interval",
     "withErrorMessages": "with-errors",
+    "from": "since",
 }
 """The fields of a live request, and the flag of each."""
 
@@ -22,6 +23,12 @@ STREAM_OPTIONS = (
     exchange("stream", "Exchange to connect to"),
     symbols("stream", "Symbols to subscribe to"),
     data_types("stream"),
+    Option(
+        name="since",
+        help="Begin with history from this date on, and go on live where it ends: nothing is missing between them",
+        group="stream",
+        metavar="DATE",
+    ),
     Option(
         name="timeout-interval",
         help="Reconnect when a connection has been silent this long; 0 never does",
