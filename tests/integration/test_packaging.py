@@ -27,7 +27,20 @@ PACKAGE = ROOT / "src" / "tardis_machine"
 DATA = {"py.typed", "generated/normalized_event.binpb", "lakehouse/log4j2.properties"}
 # The wheel is compiled from nothing.
 pytestmark = pytest.mark.timeout(600)
-OPTIONAL = ["aiobotocore", "confluent_kafka", "delta", "hiredis", "matplotlib", "nats", "pandas", "pyarrow", "pyspark", "redis"]
+OPTIONAL = [
+    "aiobotocore",
+    "confluent_kafka",
+    "delta",
+    "hiredis",
+    "matplotlib",
+    "nats",
+    "numpy",
+    "opentelemetry",
+    "pandas",
+    "pyarrow",
+    "pyspark",
+    "redis",
+]
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +100,17 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(built: Path) -> None:
     assert {name.partition("/")[0] for name in names} == {*packages, f"tardis_machine-{__version__}.dist-info"}
     assert metadata["Version"] == __version__
     assert (metadata["License-Expression"], metadata["License-File"]) == ("MPL-2.0", "LICENSE")
-    assert set(metadata.get_all("Provides-Extra", [])) == {"all", "aws", "file", "kafka", "nats", "redis", "spark"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {
+        "all",
+        "aws",
+        "export",
+        "file",
+        "kafka",
+        "nats",
+        "otel",
+        "redis",
+        "spark",
+    }
 
 
 @pytest.mark.parametrize(
