@@ -17,6 +17,7 @@ import pytest_asyncio
 from tardis_machine import TardisMachine
 from tardis_machine.processes.jobs.contract import CHUNK_BYTES
 from tardis_machine.server import ws
+from tardis_machine.server.request_options import OptionsReader
 from tests.integration.leaks import assert_no_surprise
 from tests.integration.machine import DAY, options
 from tests.integration.raw_client import WS_CLOSE, WS_TEXT, body_of, connected, http_get, http_post, status_of, ws_frame, ws_get
@@ -236,6 +237,20 @@ class TestCaps:
             code, reason = await end_of(machine.port, target, ws_frame(WS_TEXT, json.dumps(message).encode()))
         assert (code, reason.startswith("subscriptions: expected at most 200000 symbols, got 400000000;")) == (1008, True)
         assert lag.longest_s < LONGEST_LAG_S
+
+    async def test_a_subscription_that_takes_longer_to_read_than_a_session_to_begin_counts(
+        self, machine: TardisMachine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read = OptionsReader.in_turn
+
+        async def read_slowly(*given: Any) -> Any:
+            await asyncio.sleep(1)
+            return await read(*given)
+
+        monkeypatch.setattr(ws, "SESSION_START_DELAY_S", 0.5)
+        monkeypatch.setattr(OptionsReader, "in_turn", read_slowly)
+        frame = ws_frame(WS_TEXT, json.dumps(SUBSCRIPTION).encode())
+        assert await end_of(machine.port, WS_EMPTY, frame) == (1000, "WS replay finished")
 
     async def test_one_who_is_refused_does_not_end_the_session(self, strict: TardisMachine) -> None:
         frame = ws_frame(WS_TEXT, json.dumps(SUBSCRIPTION).encode())

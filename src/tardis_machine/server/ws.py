@@ -322,6 +322,8 @@ class Member:
         self._filters: list[Filter] | None = None
         # How many symbols these name, and in how many frames they came.
         self._symbols = self._frames = 0
+        # Held while a subscription is being read, which on a busy machine takes a while.
+        self.subscribing = asyncio.Lock()
         connection.take = self._subscribe
 
     @property
@@ -337,10 +339,11 @@ class Member:
         try:
             self._frames += 1
             self._limits.check("max_subscriptions", self._frames, "subscriptions", "frames")
-            filters = await self._reader.in_turn(len(frame), lambda: self._parse(frame))
-            if filters is not None:
-                self._filters = self._filters or []
-                self._filters.extend(filters)
+            async with self.subscribing:
+                filters = await self._reader.in_turn(len(frame), lambda: self._parse(frame))
+                if filters is not None:
+                    self._filters = self._filters or []
+                    self._filters.extend(filters)
         except OptionsError as error:
             self.connection.refuse(_refusal(error))
         except orjson.JSONDecodeError:
@@ -422,6 +425,9 @@ class ReplaySession:
 
     async def _run(self) -> Ending:
         await asyncio.sleep(SESSION_START_DELAY_S)
+        for member in list(self._members):
+            async with member.subscribing:
+                pass
         self._started = True
         members = [member for member in self._members if not member.connection.gone.is_set()]
         if not members:
