@@ -40,5 +40,5 @@ async def test_spark_notebook(tmp_path: Path) -> None:
     async with SampleHistoryApi(recording, api_key="key") as api:
         said = await run("spark_notebook.py", api.url, cache=tmp_path, within_s=240)
     assert " |-- price: double (nullable = true)" in said
-    assert re.search(r"\|  buy\| +\d+\|", said)
-    assert re.search(r"\|ETHUSD\|2020-02-01 00:01:00\| *0\.\d+", said)
+    assert re.search(r"\| *buy\| *\d+\|", said)
+    assert re.search(r"\| *ETHUSD\| *2020-02-01 00:01:00\| *\d+\.\d+", said)
