@@ -4,12 +4,15 @@ python examples/spark_notebook.py [URL of a machine or of the history API]     T
 """
 
 # %% A session, as notebooks have one already
+import os
 import sys
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-spark = SparkSession.builder.master("local[2]").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take the python3 of PATH
+settings = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
+spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
 
 # %% From here on Spark knows the formats
 import tardis_machine.spark  # noqa: E402, F401 - it registers them
