@@ -123,7 +123,7 @@ def test_a_book_at_an_instant(lake: LakeUnderTest, capsys: pytest.CaptureFixture
             ]
 
     check()
-    lake.ingest(gold=["top_of_book"])
+    lake.ingest(until="gold", gold=("top_of_book",))
     check()
     lost = Disconnect("bitmex", changes[-1].local_timestamp.replace("T01:01", "T01:02"))
     lake.bus.write("b", encode([lost], session="s2"))
