@@ -30,6 +30,8 @@ KILLS := 20
 SEED := 1
 # Where the lakes lie: folder or s3, which starts a server.
 LAKE := folder
+# TOGETHER=1: several jobs on one lake at once, of which one is killed in each of KILLS rounds.
+TOGETHER :=
 # Spark runs on the Java that the set-up found.
 WITH_JAVA := JAVA_HOME="$$(readlink -f .tools/java)"
 PYTEST = $(WITH_JAVA) $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -90,8 +92,8 @@ fault: setup ## kills, hangs, cuts off and starves a bus and the machine while i
 soak: setup ## does all that to all brokers at once for long, and watches memory and descriptors: MINUTES=20 SEED=1 BUS=kafka for one
 	@$(WITH_JAVA) $(PYTHON) -m tests.fault $(BUS) --soak $(MINUTES) --seed $(SEED) $(ARGS)
 
-crash: setup ## kills the lake's ingest job again and again, fills its disk, and compares the tables: EVENTS=1000000 KILLS=20 SEED=1 LAKE=s3
-	@$(WITH_JAVA) $(PYTHON) -m tests.lake_crash --events $(EVENTS) --kills $(KILLS) --seed $(SEED) --lake $(LAKE) $(ARGS)
+crash: setup ## kills the lake's ingest job again and again, fills its disk, and compares the tables: EVENTS=1000000 KILLS=20 SEED=1 LAKE=s3 TOGETHER=1
+	@$(WITH_JAVA) $(PYTHON) -m tests.lake_crash --events $(EVENTS) --kills $(KILLS) --seed $(SEED) --lake $(LAKE) $(if $(TOGETHER),--together) $(ARGS)
 
 clean: ## removes all that was made or fetched
 	@rm -rf .venv .tools .demo .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

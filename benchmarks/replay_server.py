@@ -75,7 +75,7 @@ class ReplayServer:
         return [self._process.pid, *map(int, children)]
 
     def cpu_s(self) -> float:
-        """Processor time of all of them until now."""
+        """Processor time of all its processes until now."""
         fields = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in self.pids]
         return sum(int(field[11]) + int(field[12]) for field in fields) / _TICKS_A_SECOND
 

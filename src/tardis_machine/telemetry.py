@@ -21,7 +21,7 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["METRICS", "Logger", "Metric", "get_logger", "hide", "redact", "render_metrics", "setup_logging"]
+__all__ = ["METRICS", "Logger", "Metric", "get_logger", "hide", "redact", "render_metrics", "serve_metrics", "setup_logging"]
 
 _ROOT = "tardis_machine"
 
@@ -225,6 +225,9 @@ SPOOL_BYTES = Metric("bus_spool_bytes", "gauge", "Bytes of the spool on disk", _
 SPOOL_MAX_BYTES = Metric("bus_spool_max_bytes", "gauge", "Largest size of the spool in bytes", _BUS)
 DEAD_LETTER_BYTES = Metric("bus_dead_letter_bytes", "gauge", "Bytes of the dead letters on disk", _BUS)
 DEAD_LETTER_MAX_BYTES = Metric("bus_dead_letter_max_bytes", "gauge", "Largest size of the dead letters in bytes", _BUS)
+DEAD_LETTER_COPIES = Metric(
+    "bus_dead_letter_copies_total", "counter", "Copies of dead letters for their destination, sent or failed", ("bus", "outcome")
+)
 BUS_PAUSED = Metric("bus_paused", "gauge", "1 while the bus refuses everything, and events wait", _BUS)
 OLDEST_UNCONFIRMED_SECONDS = Metric(
     "bus_oldest_unconfirmed_seconds", "gauge", "Age of the oldest unconfirmed event in seconds", _BUS
@@ -241,6 +244,15 @@ PLAYER_LATE_SECONDS = Metric(
     _LATE,
 )
 CONNECTIONS = Metric("websocket_connections", "gauge", "Open WebSocket connections", ("route",))
+
+_STREAM = ("stream",)
+LAKE_ROWS = Metric("lake_rows_total", "counter", "Rows that were written, by table of the lake", ("table",))
+LAKE_QUARANTINED = Metric("lake_quarantined_total", "counter", "Records that were set aside, as they could not be read")
+LAKE_LOST = Metric("lake_lost_total", "counter", "Holes: records that were gone before they could be read")
+LAKE_BATCHES = Metric("lake_batches_total", "counter", "Batches that were committed, by stream", _STREAM)
+LAKE_COMMIT_AGE_SECONDS = Metric("lake_commit_age_seconds", "gauge", "Age of the last commit in seconds, by stream", _STREAM)
+LAKE_LAG_SECONDS = Metric("lake_lag_seconds", "gauge", "Age of the newest record in bronze; 0 where nothing is left to read")
+LAKE_LEFT = Metric("lake_left", "gauge", "What a stream has not read yet, in records, files or rows", ("stream", "what"))
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """Every metric there is."""
@@ -262,3 +274,18 @@ def render_metrics() -> bytes:
     for metric in METRICS:
         _ = metric.instrument
     return generate_latest(_registry())
+
+
+def serve_metrics(host: str, port: int) -> Callable[[], None]:
+    """Serves `/metrics` in a thread, for programs that have no server of their own; gives what ends it. OSError: the port is taken."""
+    from prometheus_client import start_http_server
+
+    render_metrics()
+    server, thread = start_http_server(port, host, _registry())
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop

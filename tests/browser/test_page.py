@@ -6,7 +6,9 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
+from tardis_machine.lakehouse.metrics import served_metrics
+from tardis_machine.lakehouse.streams import Counts
+from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.messages import parse_timestamp_us
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.sample.market import SampleMarket
@@ -175,6 +180,35 @@ async def test_a_market_plays_pauses_steps_seeks_and_ends(browser: Browser, mach
 
 async def seek_of(page: Page) -> Any:
     return await page.query_selector("[data-control=seek]")
+
+
+async def test_now_shows_how_far_the_lake_is(browser: Browser, tmp_path: Path) -> None:
+    port, gone = free_port(), free_port()
+    jobs = [f"http://user:a-password@127.0.0.1:{one}/metrics" for one in (port, gone)]
+    ingest = Counts({EVENTS.name: 1200}, stream="bronze-kafka", newest_us=int((time.time() - 30) * 1e6), left={"records": 5})
+    async with running_machine(SampleHistoryApi(port=9), tmp_path, workers=0, lake_metrics=jobs) as client:
+        with served_metrics(port, "127.0.0.1") as report:
+            report([ingest])
+            async with visit(browser, client.machine.port) as page:
+                cells, problem = (
+                    page.locator("#lake-jobs tr >> nth=1 >> td"),
+                    page.locator("#lake-jobs tr >> nth=2 >> td >> nth=7"),
+                )
+                await expect(cells.nth(0)).to_have_text(f"127.0.0.1:{port}")
+                await expect(cells.nth(1)).to_have_class("number good")
+                await expect(cells.nth(2)).to_have_text("5 records")
+                await expect(problem).to_have_text("it can't be reached")
+                assert "a-password" not in await page.content()
+                report([replace(ingest, newest_us=int((time.time() - 3600) * 1e6), lost=3)])
+                await expect(cells.nth(1)).to_have_text("60 m", timeout=15_000)
+                await expect(cells.nth(1)).to_have_class("number bad")
+                await expect(cells.nth(6)).to_have_class("number bad")
+    async with (
+        running_machine(SampleHistoryApi(port=9), tmp_path, workers=0) as client,
+        visit(browser, client.machine.port) as page,
+    ):
+        await expect(page.locator("#machine dt").first).to_be_visible()
+        await expect(page.locator("#lake")).to_be_hidden()
 
 
 async def test_symbols_of_the_exchange_are_there_to_choose_from(browser: Browser, machine: Client) -> None:

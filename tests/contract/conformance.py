@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from tardis_machine.bronze.decoding import decode, decode_event
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.bronze.event import Event, digest_of
 from tardis_machine.errors import SettingsError, TerminalDeliveryError, UndeliveredError
 from tardis_machine.eventbus.contract import Danger
-from tardis_machine.eventbus.dead_letters import dead_letter_files, read_dead_letters
+from tardis_machine.eventbus.dead_letters import DeadLetter, dead_letter_files, read_dead_letters
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
 from tardis_machine.messages import Message, to_json
 from tests.contract.bus_under_test import ALL_FAULTS, BusUnderTest, Delivered, Fault, Misconfiguration
 from tests.contract.sample_messages import sample_messages
+from tests.servers.otlp_collector import OtlpCollector, attributes_of
+from tests.unit.eventbus.test_monitor import metric
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 
@@ -52,11 +55,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 class Session:
     """A client's request: its messages, encoded as the machine does."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, meta: Mapping[str, str] = META) -> None:
         self.session_id = session_id
         self.messages: list[Message] = []
         self.events: list[Event] = []
-        self._encoder = BronzeEncoder(session_id=session_id, origin="replay", meta=META)
+        self._encoder = BronzeEncoder(session_id=session_id, origin="replay", meta=dict(meta))
 
     def encode(self, messages: Sequence[Message]) -> list[Event]:
         events = self._encoder.encode(messages)
@@ -209,6 +212,59 @@ class BusConformance:
         assert receipt.is_complete
         self.check_session(self.read(bus), session)
 
+    async def test_events_are_cloudevents_on_request(self, bus: BusUnderTest) -> None:
+        """Where records have headers; a bus without them has no such option."""
+        if not bus.plan().bus.limits.carries_headers:
+            with pytest.raises(SettingsError, match="cloudevents is not a setting"):
+                bus.plan(cloudevents=True)
+            return
+        session, prefix = Session("s-1"), "ce_" if bus.prefix == "kafka" else "ce-"
+        async with self.publisher(bus, cloudevents=True) as publisher:
+            await publisher.publish(session.encode(sample_messages(240)))
+            publisher.session_end("s-1")
+            (receipt,) = await publisher.close(30)
+        assert receipt.is_complete
+        arrivals = self.read(bus)
+        self.check_session(arrivals, session)
+        for record, event in arrivals:
+            case = str(event.WhichOneof("payload"))
+            wanted = {
+                "content-type": "application/protobuf",
+                "eventId": event.event_id.hex(),
+                f"{prefix}id": event.event_id.hex(),
+                f"{prefix}specversion": "1.0",
+                f"{prefix}source": f"tardis-machine/{event.exchange}",
+                f"{prefix}type": f"lakehouse.bronze.v1.{case}",
+            }
+            if event.symbol:
+                wanted[f"{prefix}subject"] = event.symbol
+            assert wanted.items() <= record.headers.items()
+
+    async def test_a_session_is_traced_until_it_is_confirmed(self, bus: BusUnderTest) -> None:
+        with OtlpCollector() as collector:
+            plan = bus.plan()
+            publisher = Publisher([plan], spool_dir=bus.folder / "spool", otel_endpoint=collector.url)
+            await publisher.start()
+            assert publisher.tracing is not None
+            traceparent = publisher.tracing.begin("s-1", "/replay-normalized", "http", "r-1")
+            meta = {**META, "traceparent": traceparent}
+            session = Session("s-1", meta)
+            await publisher.session_start("s-1", source="tardis-machine/test", origin="replay", meta=meta)
+            await publisher.publish(session.encode(sample_messages(240)))
+            publisher.session_end("s-1")
+            (receipt,) = await publisher.close(30)
+        assert receipt.is_complete
+        (request,) = [span for span in collector.spans if span.name == "publish /replay-normalized"]
+        batches = [span for span in collector.spans if span.name == f"send {bus.prefix}"]
+        assert traceparent.startswith(f"00-{request.trace_id.hex()}-{request.span_id.hex()}-")
+        assert {(span.trace_id, span.parent_span_id) for span in batches} == {(request.trace_id, request.span_id)}
+        assert sum(int(attributes_of(span)["messaging.batch.message_count"]) for span in batches) == len(session.events) + 1
+        assert max(span.end_time_unix_nano for span in batches) <= request.end_time_unix_nano
+        assert {span.status.code for span in collector.spans} == {Status.STATUS_CODE_UNSET}
+        for record, event in self.read(bus):
+            carried = record.headers if plan.bus.limits.carries_headers else dict(event.meta)
+            assert carried["traceparent"] == traceparent
+
     async def test_a_batch_leaves_when_it_is_old_enough(self, bus: BusUnderTest) -> None:
         async with self.publisher(bus, **{"max-batch-delay-ms": 100}) as publisher:
             await publisher.publish(Session("s-1").encode(sample_messages(10)))
@@ -315,6 +371,60 @@ class BusConformance:
             lane = (event.exchange, event.symbol, str(event.WhichOneof("payload")))
             assert event.sequence > last[lane], f"{lane} was overtaken"
             last[lane] = event.sequence
+
+    @needs_fault("partial")
+    async def test_dead_letters_are_copied_to_their_destination_with_the_reason(self, bus: BusUnderTest) -> None:
+        copied_to, refused = bus.new_destination("letters"), bus.new_destination("refused")
+        letters = await self._dead_letters(bus, refused, copied_to)
+        copies = {event.event_id: (record, event) for record, event in self.read(bus) if record.destination == copied_to}
+        assert set(copies) == {bytes.fromhex(letter.event_id) for letter in letters}
+        for letter in letters:
+            record, event = copies[bytes.fromhex(letter.event_id)]
+            said = {**event.meta, **record.headers}
+            assert said["errorReason"] == " ".join(letter.reason.split())[:500]
+            assert said["errorDestination"] == letter.destination
+            assert said["errorTime"][:4] == letter.time[:4]
+            assert record.value.startswith(letter.value)
+            assert to_json(decode(record.value)) == to_json(decode(letter.value))
+
+    @needs_fault("partial")
+    async def test_dead_letters_whose_destination_refuses_them_too_are_in_their_files(self, bus: BusUnderTest) -> None:
+        refused = bus.new_destination("refused")
+        failed = metric("bus_dead_letter_copies_total", bus=bus.prefix, outcome="failed")
+        letters = await self._dead_letters(bus, refused, refused)
+        lost = metric("bus_dead_letter_copies_total", bus=bus.prefix, outcome="failed") - failed
+        copies = [record for record, event in self.read(bus) if "errorReason" in {**event.meta, **record.headers}]
+        assert lost > 0
+        assert lost + len(copies) == len(letters)
+
+    async def _dead_letters(self, bus: BusUnderTest, refused: str, copied_to: str) -> list[DeadLetter]:
+        """Publishes while trades are refused; each is then where it belongs, or a letter on disk."""
+        option, _ = bus.destination_option()
+        letters_option = f"dead-letter-{option.removesuffix('-routing')}"
+        session, before = Session("s-1"), self._copied(bus)
+        keywords = {option: f"trade:{refused}", letters_option: copied_to, "max-retries": 2}
+        async with self.publisher(bus, **keywords) as publisher:
+            await publisher.publish(session.encode(sample_messages(60)))
+            await publisher.flush(30)
+            await asyncio.to_thread(bus.inject, "partial")
+            await publisher.publish(session.encode(sample_messages(180)[60:]))
+            async with asyncio.timeout(60):
+                while not publisher.receipts[0].dead_lettered or self._copied(bus) == before:
+                    # A record is given up where others pass meanwhile.
+                    await publisher.publish(session.encode(sample_messages(len(session.messages) + 24)[-24:]))
+                    await asyncio.sleep(0.05)
+            await asyncio.to_thread(bus.heal)
+            (receipt,) = await publisher.close(60)
+        letters = [letter for path in dead_letter_files(bus.folder / "dead-letters") for letter in read_dead_letters(path)]
+        assert len(letters) == receipt.dead_lettered > 0
+        assert receipt.unconfirmed == receipt.dropped == 0
+        arrived = {event.event_id for record, event in self.read(bus) if not event.HasField("session_end")}
+        assert arrived | {bytes.fromhex(letter.event_id) for letter in letters} == {event.event_id for event in session.events}
+        return letters
+
+    def _copied(self, bus: BusUnderTest) -> float:
+        """How many copies were sent, or given up, by all tests."""
+        return sum(metric("bus_dead_letter_copies_total", bus=bus.prefix, outcome=how) for how in ("sent", "failed"))
 
     @needs_fault("gone")
     async def test_a_service_that_comes_later_is_waited_for(self, bus: BusUnderTest) -> None:

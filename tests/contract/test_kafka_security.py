@@ -159,7 +159,7 @@ def with_password(secure: SecureKafka, mechanism: str, user: str = "bob") -> dic
     return {"brokers": secure.by_password, "ssl-ca": secure.ca, **login}
 
 
-@pytest.mark.parametrize("way", ["certificate", "plain", "scram-256", "scram-512"])
+@pytest.mark.parametrize("way", ["certificate", "plain", "scram-sha-256", "scram-512"])
 async def test_a_broker_that_demands_it_lets_the_bus_in(secure: SecureKafka, tmp_path: Path, way: str) -> None:
     if way == "certificate":
         keywords = with_certificate(secure)

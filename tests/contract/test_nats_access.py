@@ -68,7 +68,7 @@ async def connect(folder: Path, **options: Any) -> NatsBus:
 
 async def test_a_user_is_known_by_password_token_or_url(tmp_path: Path, start: Start) -> None:
     with_user = start('authorization { user: "me", password: "s3cr3t/@:" }')
-    await connect(tmp_path, servers=with_user.url, user="me", password="s3cr3t/@:")
+    await connect(tmp_path, servers=with_user.url, user="me", **{"pass": "s3cr3t/@:"})
     await connect(tmp_path, servers=f"nats://me:s3cr3t%2F%40%3A@{with_user.address}")
     for wrong in ({"user": "me", "password": "wr0ng"}, {"token": "wr0ng"}, {}):
         with pytest.raises(TerminalDeliveryError, match="refuses the credentials: Authorization Violation") as caught:

@@ -20,7 +20,7 @@ from tardis_machine.bronze.decoding import decode
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.dates import parse_date_us
 from tardis_machine.errors import NormalizeError, OptionsError
-from tardis_machine.exchanges import EXCHANGES
+from tardis_machine.exchanges import EXCHANGES, make_mappers, switch_dates_us
 from tardis_machine.filters import Filter, optimize_filters, to_compact_json
 from tardis_machine.messages import UNSET, BookLevel, Message, from_json, to_json, to_timestamp
 from tardis_machine.pipeline.request import parse_stream_request
@@ -114,6 +114,28 @@ def test_a_message_of_a_transcript_keeps_its_digits() -> None:
     assert change.timestamp == LOCAL
 
 
+def understood(section: Section) -> list[str]:
+    """What the exchange says in a section, but for what no mapper understands."""
+    texts: list[str] = []
+    for step in section.steps:
+        if step.verb == "<":
+            texts.append(step.text)
+        elif step.verb == "!":
+            texts.pop()
+    return texts
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_mappers_of_each_date_stand_what_was_recorded_at_any(name: str) -> None:
+    """On the day of a switch both generations may be recorded: a mapper passes over what is not its own."""
+    exchange = EXCHANGES[name]
+    messages = [json.loads(text) for section in transcript_of(name).of("history") for text in understood(section)]
+    for at_us in (0, *switch_dates_us(exchange, exchange.data_types)):
+        for mapper in make_mappers(exchange, exchange.data_types, at_us):
+            for message in messages:
+                assert mapper.accepts(message) in (True, False), (type(mapper), message)
+
+
 class AskedHistory:
     """A history API in which nothing was recorded: what it was asked for, by exchange."""
 
@@ -136,7 +158,8 @@ def frames_of(section: Section) -> list[tuple[str, list[Filter] | None]]:
             given = [] if symbols == ["[]"] else symbols
             filters = frames[-1][1]
             assert filters is not None
-            filters.append(Filter(channel, given) if symbols else Filter(channel))
+            # Null, which stands for the symbol that a client did not name, is every symbol.
+            filters.append(Filter(channel, given) if symbols and symbols != ["[null]"] else Filter(channel))
         elif step.verb == "NONE":
             frames[-1] = (frames[-1][0], None)
     return frames

@@ -55,6 +55,31 @@ def _shown(feed: Feed) -> list[Any]:
     return [feed.access_request(now_us), feed.ping(now_us), *actions]
 
 
+@pytest.mark.parametrize("name", LIVE)
+def test_a_connection_is_kept_alive_every_five_seconds(name: str) -> None:
+    assert LIVE[name].feed.ping_interval_s == 5
+
+
+POLLS = {
+    "binance-futures": {"openInterest": 5},
+    "binance-delivery": {"openInterest": 5},
+    "aster-futures": {"openInterest": 30},
+    "kucoin-futures": {"contract/details": 6},
+    "huobi-dm": {"open_interest": 4},
+    "huobi-dm-swap": {"open_interest": 4},
+    "huobi-dm-linear-swap": {"open_interest": 4},
+}
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_what_is_polled(name: str) -> None:
+    filters = Normalizer(name, EXCHANGES[name].data_types, realtime=True).filters(["BTC-USD-A-1-C"])
+    actions = [action for some in LIVE[name].feed.split(name, filters) for action in feed_of(name, *some).subscribe(0)]
+    polls = {action.name: action.every_s for action in actions if isinstance(action, Fetch) and action.every_s is not None}
+    assert sorted(polls.values()) == sorted(POLLS.get(name, {}).values())
+    assert all(any(channel in asked for asked in polls) for channel in POLLS.get(name, {}))
+
+
 @pytest.mark.parametrize(
     "pack",
     [bytes, gzip.compress, lambda raw: zlib.compress(raw, wbits=-15)],

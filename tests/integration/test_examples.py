@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from pathlib import Path
 
 from tardis_machine.sample.history_api import SampleHistoryApi
+from tardis_machine.sample.market import SampleMarket
+from tardis_machine.sample.recording import Recording
 from tests.integration.machine import running_machine
 from tests.servers.process import ROOT
 
@@ -18,7 +21,7 @@ async def run(name: str, *argv: str, cache: Path, **variables: str) -> str:
     pipe = asyncio.subprocess.PIPE
     program = (sys.executable, ROOT / "examples" / name, *argv)
     process = await asyncio.create_subprocess_exec(*program, env=environ, stdout=pipe, stderr=pipe)
-    output, errors = await asyncio.wait_for(process.communicate(), 60)
+    output, errors = await asyncio.wait_for(process.communicate(), 100)
     assert process.returncode == 0, errors.decode()
     return output.decode()
 
@@ -48,3 +51,12 @@ async def test_notebook(tmp_path: Path) -> None:
     assert "best bid and ask after two minutes: BookLevel(price=" in said
     assert "\nbuy " in said
     assert said.splitlines()[-1].count("(") == 3
+
+
+async def test_spark_notebook(tmp_path: Path) -> None:
+    recording = Recording(SampleMarket(1, 0.05), disconnects_per_day=0)
+    async with SampleHistoryApi(recording, api_key="key") as api:
+        said = await run("spark_notebook.py", api.url, cache=tmp_path)
+    assert " |-- price: double (nullable = true)" in said
+    assert re.search(r"\|  buy\| +\d+\|", said)
+    assert re.search(r"\|ETHUSD\|2020-02-01 00:01:00\| *0\.\d+", said)

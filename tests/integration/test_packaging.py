@@ -82,7 +82,9 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(built: Path) -> None:
     inside = {name.removeprefix("tardis_machine/") for name in names if name.startswith("tardis_machine/")}
     assert inside == sources() | DATA | compiled()
     assert wheel_in(built).name.endswith(f"{sysconfig.get_platform().replace('-', '_').replace('.', '_')}.whl")
-    assert {name.partition("/")[0] for name in names} == {"tardis_machine", f"tardis_machine-{__version__}.dist-info"}
+    # Spark finds formats by the names of packages.
+    packages = {"tardis_machine", "pyspark_tardis", "pyspark_tardis_events"}
+    assert {name.partition("/")[0] for name in names} == {*packages, f"tardis_machine-{__version__}.dist-info"}
     assert metadata["Version"] == __version__
     assert (metadata["License-Expression"], metadata["License-File"]) == ("MPL-2.0", "LICENSE")
     assert set(metadata.get_all("Provides-Extra", [])) == {"all", "aws", "file", "kafka", "nats", "redis", "spark"}

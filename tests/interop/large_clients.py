@@ -21,12 +21,25 @@ SPAN = {"from": "2020-02-01", "to": "2020-02-01T00:03"}
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Datasets of three minutes in `csv`, made of what is in `cache`."""
+    """Three minutes as datasets in `csv`, in a `catalog` and in `npz`, made of what is in `cache`."""
     folder = tmp_path_factory.mktemp("exported")
     with SampleHistoryApi.serve_in_process(activity=0.2) as url:
         place = ("--api-url", url, "--cache-dir", str(folder / "cache"), "--output-dir", str(folder / "csv"))
         asked = ("--exchange", "bitmex", "--symbols", "XBTUSD", "--datasets", DATASETS, "--workers", "1")
         assert main(["export", "csv", *asked, *(f"--{name}={date}" for name, date in SPAN.items()), *place]) == 0
+        asked = (
+            "--exchange",
+            "bitmex",
+            "--symbols",
+            "XBTUSD",
+            "--workers",
+            "1",
+            *(f"--{name}={date}" for name, date in SPAN.items()),
+        )
+        place = ("--api-url", url, "--cache-dir", str(folder / "cache"), "--output-dir")
+        datasets = ("--datasets", "trades,incremental_book_L2,quotes")
+        assert main(["export", "nautilus", *asked, *datasets, *place, str(folder / "catalog")]) == 0
+        assert main(["export", "hftbacktest", *asked, *place, str(folder / "npz")]) == 0
     return folder
 
 
@@ -52,6 +65,46 @@ async def test_loaders_of_datasets(exported: Path) -> None:
     assert (backtest["trades"], backtest["levels"]) == (len(trades), levels)
     assert backtest["volume"] == sum(t.amount for t in trades)
     assert backtest["bought"] == sum(t.amount for t in trades if t.side == "buy")
+
+
+async def test_exports_are_read_as_the_csv_files_of_the_same_replay(exported: Path) -> None:
+    said: dict[str, Any] = json.loads(
+        (await run(python_of("backtest"), PROGRAMS / "backtest_exports.py", exported)).splitlines()[-1]
+    )
+    asked: dict[str, Any] = {"exchange": "bitmex", "symbols": ["XBTUSD"], "cache_dir": exported / "cache"}
+    span = {"from_": SPAN["from"], "to": SPAN["to"]}
+    # Each by itself, as it was exported: what is asked for together is cached together.
+    executions = [m async for batch in replay_normalized(**asked, **span, data_types=["trade"]) for m in batch]
+    messages = [m async for batch in replay_normalized(**asked, **span, data_types=["book_change"]) for m in batch]
+    books = [m for m in messages if isinstance(m, BookChange)]
+    levels = sum(len(m.bids) + len(m.asks) for m in books)
+    snapshots = sum(m.is_snapshot for m in books)
+    tops = [m async for batch in replay_normalized(**asked, **span, data_types=["quote"]) for m in batch]
+    top = next(m for m in reversed(tops) if isinstance(m, BookSnapshot))
+    trades = sum(isinstance(m, Trade) for m in executions)
+    assert said["nautilus"] == {
+        "trades": trades,
+        "same_trades": True,
+        "quotes": sum(isinstance(m, BookSnapshot) for m in tops),
+        "same_quotes": True,
+        "changes": levels,
+        "same_changes": True,
+        "last_of_messages": len({m.local_timestamp for m in books}),
+        "clears": snapshots,
+        "clears_begin_snapshots": True,
+    }
+    overtaken = said["hftbacktest"].pop("overtaken")
+    assert said["hftbacktest"] == {
+        "dtype": True,
+        "same_events": True,
+        "clears": 2 * snapshots,
+        "each_once_in_each_order": True,
+        "book": [top.bids[0].price, top.asks[0].price],
+    }
+    assert overtaken >= 0
+    told = [json.loads(line) for line in (exported / "npz" / "ledger.jsonl").read_text().splitlines()]
+    assert [(line["file"], line["rows"]) for line in told] == [("bitmex_2020-02-01_XBTUSD", trades + levels)]
+    assert {entry["payload_case"]: entry["count"] for entry in told[0]["ledger"]} == {"trade": trades, "book_change": levels}
 
 
 async def test_nautilus_finds_instruments_and_replays(tmp_path: Path) -> None:

@@ -12,7 +12,11 @@ from typing import Any
 
 from benchmarks.report import Table
 from tests.lake_crash.run import ALL_PRODUCTS, CrashRun, Outcome
+from tests.lake_crash.together import TogetherRun
 from tests.servers.seaweedfs import SeaweedServer
+
+MOST_EVENTS_TOGETHER = 40_000
+"""Of each bus: what is asked is whether jobs disturb each other, not how much they take."""
 
 
 def main() -> int:
@@ -29,6 +33,11 @@ def main() -> int:
     )
     parser.add_argument("--gold", default=",".join(ALL_PRODUCTS), help="the products to keep, with commas between them")
     parser.add_argument("--lake", choices=("folder", "s3"), default="folder", help="where the lakes lie; s3 starts a server")
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="two ingests, backfills, optimizing and verifying at once, of which one is killed in each of so many rounds as --kills",
+    )
     parser.add_argument("--folder", type=Path, help="where all of it is kept, to look at it afterwards")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lake-crash-") as temporary, ExitStack() as servers:
@@ -36,15 +45,22 @@ def main() -> int:
         if given.lake == "s3":
             server = servers.enter_context(SeaweedServer(Path(temporary) / "server"))
             place = {"root": f"s3://{server.create_bucket('crash')}", "options": server.lake_options()}
+        say, folder = partial(print, flush=True), given.folder or Path(temporary)
+        if given.together:
+            events = min(given.events, MOST_EVENTS_TOGETHER)
+            with TogetherRun(folder, **place, events=events, rounds=given.kills, seed=given.seed, say=say) as together:
+                outcome = together.run()
+            show(given.seed, outcome)
+            return 0 if is_good(outcome) else 1
         with CrashRun(
-            given.folder or Path(temporary),
+            folder,
             **place,
             events=given.events,
             kills=given.kills,
             seed=given.seed,
             most_traces=given.traces,
             gold=given.gold.split(","),
-            say=partial(print, flush=True),
+            say=say,
         ) as run:
             outcome = run.run()
         show(given.seed, outcome)

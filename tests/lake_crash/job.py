@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,8 +29,14 @@ END_TIMEOUT_S = 1800.0
 class LakeJob:
     """`tardis-machine lake …`, once or several times, with one log."""
 
-    def __init__(self, *arguments: str, log: Path, environ: Mapping[str, str] | None = None) -> None:
-        self._command = [*DIE_WITH_PARENT, sys.executable, "-m", "tardis_machine", "lake", *arguments]
+    def __init__(
+        self,
+        *arguments: str,
+        log: Path,
+        environ: Mapping[str, str] | None = None,
+        program: Sequence[str] = ("-m", "tardis_machine", "lake"),
+    ) -> None:
+        self._command = [*DIE_WITH_PARENT, sys.executable, *program, *arguments]
         self._environ = {**{name: value for name, value in os.environ.items() if not name.startswith("TM_")}, **(environ or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self.log = log

@@ -20,6 +20,7 @@ from tardis_machine.lakehouse.optimize import MIN_RETAIN_S, optimize
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.sources.files import FilesSource
+from tardis_machine.lakehouse.streams import Counts
 from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.messages import BookChange, BookLevel, to_timestamp
 from tests.spark.lake_under_test import (
@@ -35,6 +36,19 @@ if TYPE_CHECKING:
     pass
 
 pytestmark = pytest.mark.timeout(600)
+
+
+def test_a_job_tells_what_each_stream_committed_and_when(lake: LakeUnderTest) -> None:
+    lake.bus.write("a", [*encode(trades(3)), b"not an event"])
+    reported: list[list[Counts]] = []
+    bronze, silver = Ingest(lake.spark, lake.lake, lake.source).run_once(reported.append)
+    assert (bronze.stream.partition("-")[0], silver.stream) == ("bronze", "silver")
+    assert bronze.rows == {"bronze.events": 3, "bronze.quarantine": 1}
+    assert (bronze.batches, silver.batches) == (1, 1)
+    assert bronze.committed is not None
+    assert silver.committed is not None
+    assert bronze.committed < silver.committed <= time.monotonic()
+    assert bronze in reported[0]
 
 
 def test_every_record_is_in_bronze_as_it_came_and_in_silver_typed(lake: LakeUnderTest) -> None:

@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tardis_machine.errors import LakeError
+from tardis_machine.lakehouse.sources.kinesis import KinesisReader
 from tardis_machine.lakehouse.sources.partitions import (
     BlockingReader,
     Offsets,
@@ -42,6 +44,10 @@ def expected(start: Offsets, end: Offsets) -> int | None:
     return count_between(to_json(start), to_json(end))
 
 
+def assert_whole(reader: BlockingReader, start: Offsets, end: Offsets, rows: int) -> None:
+    assert reader.find_lost(start, end, rows) == 0
+
+
 def test_a_bus_is_read_in_bounded_batches_each_of_which_can_be_read_again(source: SourceUnderTest) -> None:
     plans: list[tuple[Mapping[str, PartitionOffset], Mapping[str, PartitionOffset], list[bytes]]] = []
     offsets: dict[str, PartitionOffset] = {}
@@ -53,8 +59,10 @@ def test_a_bus_is_read_in_bounded_batches_each_of_which_can_be_read_again(source
             target = reader.newest(offsets)
             while (end := reader.advance(offsets, 50)) != offsets:
                 found = values_between(reader, offsets, end)
-                # A share for each partition: a batch is no larger than the limit.
-                assert len(found) == expected(offsets, end) <= 50
+                assert_whole(reader, offsets, end, len(found))
+                # A share for each partition: a batch is no larger than the limit. Kinesis has no counts, and what takes its place takes
+                # no more a second than a shard.
+                assert len(found) <= 50 or source.name == "kinesis"
                 plans.append((offsets, end, found))
                 offsets = end
             assert offsets == target
@@ -84,29 +92,97 @@ def test_rows_have_what_the_bus_knows_of_a_record(source: SourceUnderTest) -> No
             assert dict(row["headers"])["payloadCase"] == "trade"
 
 
+@pytest.mark.parametrize("source", ["kafka", "redis", "nats"], indirect=True)
 def test_what_is_trimmed_before_it_is_read_is_missed_by_number(source: SourceUnderTest) -> None:
     source.publish(40)
-    is_made_anew = source.name == "kinesis"
     with source.reading() as reader:
         start = reader.advance({}, 10)
-        assert len(values_between(reader, {}, start)) == expected({}, start)
         read = expected({}, start)
+        assert read is not None
+        assert_whole(reader, {}, start, len(values_between(reader, {}, start)))
         planned = reader.advance(start, ALL)
-    source.trim(0 if is_made_anew else 5)
-    kept = [] if is_made_anew else source.values[-5:]
+    source.trim(5)
+    kept = source.values[-5:]
     with source.reading() as reader:
-        if not is_made_anew:
-            # Trimmed between planning and reading.
-            found = values_between(reader, start, planned)
-            assert (found, expected(start, planned)) == (kept, 40 - read)
+        # Trimmed between planning and reading.
+        assert values_between(reader, start, planned) == kept
+        assert reader.find_lost(start, planned, 5) == 40 - read - 5
         new = source.publish(3)
         end = reader.advance(start, ALL)
-        assert digests(values_between(reader, start, end)) == digests(kept + new)
-        assert expected(start, end) == (None if is_made_anew else 43 - read)
+        assert values_between(reader, start, end) == kept + new
+        assert expected(start, end) == 43 - read
         # Once is enough.
         source.publish(2)
         later = reader.advance(end, ALL)
-        assert expected(end, later) == len(values_between(reader, end, later)) == 2
+        assert_whole(reader, end, later, len(values_between(reader, end, later)))
+
+
+@pytest.mark.parametrize("source", ["kinesis"], indirect=True)
+def test_what_is_gone_from_kinesis_before_it_is_read_is_missed(source: SourceUnderTest) -> None:
+    source.publish(20)
+    with source.reading() as reader:
+        start = reader.advance({}, ALL)
+        source.publish(20)
+        planned = reader.advance(start, ALL)
+    source.trim(0)
+    with source.reading() as reader:
+        # Trimmed between planning and reading, and then before planning.
+        assert reader.find_lost(start, planned, 0) is None
+        new = source.publish(3)
+        end = reader.advance(start, ALL)
+        assert digests(values_between(reader, start, end)) == digests(new)
+        assert reader.find_lost(start, end, 3) is None
+        # Once is enough.
+        source.publish(2)
+        later = reader.advance(end, ALL)
+        found = values_between(reader, end, later)
+        assert len(found) == 2
+        assert_whole(reader, end, later, 2)
+
+
+@pytest.mark.parametrize("source", ["kinesis"], indirect=True)
+def test_kinesis_is_planned_without_reading_it(source: SourceUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = 0
+    ask = KinesisReader._ask
+
+    async def ask_and_count(reader: KinesisReader, operation: str, doing: str, **parameters: Any) -> Any:
+        nonlocal seen
+        answer = await ask(reader, operation, doing, **parameters)
+        seen += len(answer["Records"]) if operation == "get_records" else 0  # type: ignore[index]
+        return answer
+
+    source.publish(60)
+    time.sleep(1.5)
+    source.publish(10)
+    # So long that the last records are looked for further back, and then nearer again.
+    time.sleep(4)
+    monkeypatch.setattr(KinesisReader, "_ask", ask_and_count)
+    with source.reading() as reader:
+        end = reader.advance({}, ALL)
+        assert seen < 40
+        # Two batches, as two stretches of time.
+        monkeypatch.setattr("tardis_machine.lakehouse.sources.kinesis._SHARD_BYTES_A_SECOND", 512)
+        first = reader.advance({}, 2)
+        assert reader.advance(first, ALL) == end
+        assert seen < 80
+        assert len(values_between(reader, {}, first)) in (61, 62)
+        assert digests(values_between(reader, {}, end)) == digests(source.values)
+
+
+@pytest.mark.parametrize("source", ["redis"], indirect=True)
+def test_a_redis_stream_is_read_by_several_tasks(source: SourceUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tardis_machine.lakehouse.sources.redis._RANGE", 25)
+    for _ in range(4):
+        source.publish(50)
+    with source.reading() as reader:
+        middle = reader.advance({}, 90)
+        end = reader.advance(middle, ALL)
+        parts = [len([*reader.read(part)]) for part in reader.ranges({}, end)]
+        assert len(parts) == 8
+        assert sum(count > 0 for count in parts) >= 3
+        assert values_between(reader, {}, middle) + values_between(reader, middle, end) == source.values
+        source.trim(10)
+        assert values_between(reader, {}, end) == source.values[-10:]
 
 
 @pytest.mark.parametrize("source", ["redis", "nats"], indirect=True)
@@ -161,7 +237,6 @@ def test_children_of_a_split_shard_are_read_after_their_parent(source: SourceUnd
     source.publish(10)
     with source.reading() as reader:
         offsets = reader.advance({}, 4)
-        assert len(values_between(reader, {}, offsets)) == expected({}, offsets)
         read = values_between(reader, {}, offsets)
         for shard in bus.server.shards(bus.base):
             first, last = (int(shard["HashKeyRange"][end]) for end in ("StartingHashKey", "EndingHashKey"))
@@ -178,7 +253,7 @@ def test_children_of_a_split_shard_are_read_after_their_parent(source: SourceUnd
         assert len(end) == 2 + 4
         assert all(end[parent].closed for parent in parents)
         assert digests(read + values_between(reader, offsets, end)) == digests(source.values)
-        assert expected({}, end) == 20
+        assert_whole(reader, {}, end, 20)
 
 
 @pytest.mark.parametrize("source", ["kinesis"], indirect=True)
@@ -188,7 +263,7 @@ def test_an_aggregate_is_taken_apart_and_never_divided_between_batches(source: S
     source.publish(20)
     with source.reading() as reader:
         first = reader.advance({}, 2)
-        assert (len(values_between(reader, {}, first)), expected({}, first)) == (20, 20)
+        assert len(values_between(reader, {}, first)) % 20 == 0
         end = reader.advance(first, ALL)
         assert digests(values_between(reader, {}, end)) == digests(source.values)
         (batch, *_) = [batch for part in reader.ranges({}, end) for batch in reader.read(part)]

@@ -24,7 +24,22 @@ HANDBOOK = (ROOT / "docs" / "operations.md").read_text()
 
 # What Prometheus itself adds to every series.
 TARGET = {"instance", "job"}
-WORDS = {"sum", "max", "by", "rate", "increase", "changes", "histogram_quantile", "or", "unless", "offset", "m", "h"}
+WORDS = {
+    "sum",
+    "max",
+    "min",
+    "by",
+    "rate",
+    "increase",
+    "changes",
+    "histogram_quantile",
+    "or",
+    "and",
+    "unless",
+    "offset",
+    "m",
+    "h",
+}
 
 
 def known_series() -> dict[str, set[str]]:

@@ -20,7 +20,7 @@ from ..telemetry import redact
 
 if TYPE_CHECKING:
     from ..eventbus.contract import EventBus, Record
-    from ..eventbus.publisher import BusPlan
+    from ..eventbus.publisher import BusPlan, LetterPlan
     from ..eventbus.routing import Router
     from ..settings import Settings
 
@@ -79,7 +79,7 @@ async def _check_bus(bus: str, settings: Settings) -> list[Finding]:
     try:
         plan, router = _plan(bus, settings)
         try:
-            await _run_checks(plan.bus, router, settings, found)
+            await _run_checks(plan.bus, router, plan.letters, settings, found)
         finally:
             await _close(plan.bus, settings.check_timeout)
     except _CheckFailedError as error:
@@ -87,7 +87,9 @@ async def _check_bus(bus: str, settings: Settings) -> list[Finding]:
     return [finding._replace(text=redact(finding.text), to_do=redact(finding.to_do)) for finding in found]
 
 
-async def _run_checks(service: EventBus, router: Router, settings: Settings, found: list[Finding]) -> None:
+async def _run_checks(
+    service: EventBus, router: Router, letters: LetterPlan | None, settings: Settings, found: list[Finding]
+) -> None:
     """Check after check, until one fails."""
     bus, timeout_s = service.name, settings.check_timeout
     await _within(timeout_s, bus, "connection", service.connect, "start it, or correct its address and credentials")
@@ -97,6 +99,8 @@ async def _run_checks(service: EventBus, router: Router, settings: Settings, fou
         Finding(bus, "destinations", "ok", sentence) if isinstance(sentence, str) else Finding(bus, "safety", "risk", *sentence)
         for sentence in sentences
     ]
+    if letters is not None:
+        found.append(await _check_letters(letters, settings))
     found.append(_judge_limits(service))
     if settings.for_bus(bus)["overflow"] == "drop":
         text = f"events are dropped while the queue is full (--{bus}-overflow drop)"
@@ -109,6 +113,15 @@ async def _run_checks(service: EventBus, router: Router, settings: Settings, fou
     if probe is not None:
         text = await _within(timeout_s, bus, "probe", lambda: _send(service, probe), "allow this user to write")
     found.append(Finding(bus, "probe", "ok", text))
+
+
+async def _check_letters(letters: LetterPlan, settings: Settings) -> Finding:
+    bus, destination = letters.bus.name, settings.for_bus(letters.bus.name)["dead_letter_destination"]
+    try:
+        await _within(settings.check_timeout, bus, "dead letters", letters.bus.connect, "create it, or grant access to it")
+    finally:
+        await _close(letters.bus, settings.check_timeout)
+    return Finding(bus, "dead letters", "ok", f"{destination} takes copies of them")
 
 
 def _plan(bus: str, settings: Settings) -> tuple[BusPlan, Router]:

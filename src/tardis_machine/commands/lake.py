@@ -1,4 +1,4 @@
-"""`tardis-machine lake …`: ingest, sql, backfill, verify and optimize. What they do is in `lakehouse`.
+"""`tardis-machine lake …`: ingest, sql, backfill, instruments, verify, certificate, optimize and register. What they do is in `lakehouse`.
 
 Invariant: Spark is imported only when one of them runs.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..settings import Settings
 
-__all__ = ["backfill", "ingest", "optimize", "sql", "verify"]
+__all__ = ["backfill", "certificate", "ingest", "instruments", "optimize", "register", "sql", "verify"]
 
 
 def ingest(settings: Settings) -> int:
@@ -31,6 +31,13 @@ def backfill(settings: Settings) -> int:
     return backfill.run(settings)
 
 
+def instruments(settings: Settings) -> int:
+    """`lake instruments`: what contracts are worth."""
+    from ..lakehouse import instruments
+
+    return instruments.run(settings)
+
+
 def verify(settings: Settings) -> int:
     """`lake verify`: 1 when something that was published is missing."""
     from ..lakehouse import verify
@@ -38,8 +45,22 @@ def verify(settings: Settings) -> int:
     return verify.run(settings)
 
 
+def certificate(settings: Settings) -> int:
+    """`lake certificate`: 1 when the lake has something else than the certificate that is checked."""
+    from ..lakehouse import certificate
+
+    return certificate.run(settings)
+
+
 def optimize(settings: Settings) -> int:
     """`lake optimize`: small files joined, old ones removed."""
     from ..lakehouse import optimize
 
     return optimize.run(settings)
+
+
+def register(settings: Settings) -> int:
+    """`lake register`: the tables under their names in a catalog."""
+    from ..lakehouse import register
+
+    return register.run(settings)

@@ -5,6 +5,7 @@ Invariant: exit code 0 means that everything was delivered.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ async def _run(settings: Settings) -> int:
     server = Server(settings)
     interruption = Interruption()
     await server.start(settings.host, settings.port)
+    # What there is now stays for good: looking through it for cycles took a seventh of the time that passing data on takes.
+    gc.freeze()
     await interruption.requested.wait()
     log.info("stopping", shutdown_timeout_s=settings.shutdown_timeout)
     problem: str | None

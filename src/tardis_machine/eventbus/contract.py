@@ -30,7 +30,7 @@ class Route(msgspec.Struct, frozen=True, eq=False, weakref=True):
     payload_case: str
     session_id: str
     headers_before: Sequence[tuple[str, bytes]]
-    """payloadCase and dataType; eventId comes after these. Empty where headers are off."""
+    """payloadCase and dataType; eventId comes after these, and then `also_id_header`. Empty where headers are off."""
     headers_after: Sequence[tuple[str, bytes]]
     """Static and meta headers."""
     has_headers: bool
@@ -40,6 +40,10 @@ class Route(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """What a record is larger than its event's value: key, headers, suffix."""
     lane: tuple[str, str]
     """Destination and key: records of one lane arrive in order."""
+    traceparent: str = ""
+    """The trace of the stream's session, as its meta has it; empty where there is none."""
+    also_id_header: str = ""
+    """A second header that holds the event's id, as CloudEvents want it; empty where there is none."""
 
 
 class Record(msgspec.Struct, gc=False):
@@ -69,7 +73,9 @@ class Record(msgspec.Struct, gc=False):
         route = self.route
         if not route.has_headers:
             return []
-        return [*route.headers_before, ("eventId", self.event.event_id.hex().encode()), *route.headers_after]
+        event_id = self.event.event_id.hex().encode()
+        also = [(route.also_id_header, event_id)] if route.also_id_header else []
+        return [*route.headers_before, ("eventId", event_id), *also, *route.headers_after]
 
     @property
     def deduplication_id(self) -> str:

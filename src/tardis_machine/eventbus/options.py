@@ -23,6 +23,7 @@ from ..settings import (
     path,
     size_bytes,
     state_dir,
+    switch,
     text,
 )
 
@@ -118,14 +119,16 @@ def common_bus_options(
     max_batch_size: int = 500,
     max_batch_size_limit: int | None = None,
     max_batch_delay_ms: int = 100,
+    carries_headers: bool = True,
 ) -> tuple[Option, ...]:
     """What every bus takes, as `--{prefix}-…`.
 
     `key_option` and `destination_template` are the names of its templates (`partition-key-template`; `stream-template`), None
     where it has no such thing. `aliases` maps an option to further spellings, all without prefix. Whatever they are called,
     `Settings.for_bus` gives them as routing, include_payloads, key_template, destination_template, static_headers,
-    meta_headers_prefix, max_batch_size, max_batch_delay_ms, queue_max_bytes, overflow, block_timeout, max_refusals, max_retries,
-    retry_backoff_ms, retry_backoff_max_ms, oversize, dead_letter_dir and dead_letter_max_bytes.
+    meta_headers_prefix, cloudevents (where the bus carries headers), max_batch_size, max_batch_delay_ms, queue_max_bytes,
+    overflow, block_timeout, max_refusals, max_retries, retry_backoff_ms, retry_backoff_max_ms, oversize, dead_letter_dir,
+    dead_letter_destination (not for "dir") and dead_letter_max_bytes.
     """
 
     def option(name: str, help_: str, *, key: str = "", **fields: Any) -> Option:
@@ -147,6 +150,14 @@ def common_bus_options(
     if destination_template is not None:
         help_ = f"Template of the {place} for payload cases without a route; by default the base {place}"
         templates.append(option(destination_template, help_, parse=template, key="destination_template"))
+    cloudevents = []
+    if carries_headers:
+        help_ = "Whether records have the headers of CloudEvents too (1.0, binary mode)"
+        cloudevents.append(option("cloudevents", help_, parse=switch, default=False))
+    letters = []
+    if destination != "dir":
+        help_ = f"The {place} that gets a copy of each dead letter too, with headers that say why"
+        letters.append(option(f"dead-letter-{destination}", help_, parse=text(), key="dead_letter_destination"))
     return (
         option(
             f"{destination}-routing",
@@ -169,6 +180,7 @@ def common_bus_options(
             parse=text(),
             metavar="PREFIX",
         ),
+        *cloudevents,
         option("max-batch-size", "Most records in a batch", parse=integer(1, max_batch_size_limit), default=max_batch_size),
         option(
             "max-batch-delay-ms",
@@ -211,6 +223,7 @@ def common_bus_options(
             default=lambda environ: state_dir(environ) / "dead-letter" / prefix,
             default_text=f"{{state}}/dead-letter/{prefix}",
         ),
+        *letters,
         option(
             "dead-letter-max-bytes",
             "Largest size of that folder; what it has no room for waits",

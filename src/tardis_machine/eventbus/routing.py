@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -18,7 +19,7 @@ from ..errors import SettingsError
 from .contract import Records, Route
 from .options import DEFAULT_KEY_TEMPLATE, RESERVED_HEADERS, admitted_payloads, template
 
-__all__ = ["Router", "Routing", "Template"]
+__all__ = ["Router", "Routing", "Template", "to_meta_entries"]
 
 T = TypeVar("T")
 
@@ -75,16 +76,25 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
     meta_headers_prefix: str | None = None
     headers: bool = True
     """False: records carry no headers at all."""
+    cloudevents: str | None = None
+    """Before the names of CloudEvents attributes, as the binding of a bus has it (`ce_`, `ce-`); None: there are none."""
     escape: Callable[[str], str] = str
     """What a placeholder's value becomes inside a destination, where the bus does not take every character."""
 
     @classmethod
     def from_options(
-        cls, options: Mapping[str, Any], destination: str, *, headers: bool = True, escape: Callable[[str], str] = str
+        cls,
+        options: Mapping[str, Any],
+        destination: str,
+        *,
+        headers: bool = True,
+        escape: Callable[[str], str] = str,
+        cloudevents: str = "ce-",
     ) -> Routing:
         """From what `Settings.for_bus` gives."""
         given = {name: options[name] for name in cls.__struct_fields__ if options.get(name) is not None and name in _SHARED}
-        return cls(destination=destination, headers=headers, escape=escape, **given)
+        prefix = cloudevents if options.get("cloudevents") else None
+        return cls(destination=destination, headers=headers, escape=escape, cloudevents=prefix, **given)
 
 
 _SHARED = (
@@ -118,8 +128,9 @@ class Router:
         self._static = _read(bus, "static headers", lambda: _checked_headers(routing.static_headers), problems) or []
         self._header_templates = _read(bus, "header templates", lambda: _checked_templates(routing), problems) or []
         self._meta_prefix = routing.meta_headers_prefix
+        self._cloudevents = routing.cloudevents
         self._has_headers = routing.headers and carries_headers
-        self._suffix = b"" if carries_headers else _meta_entries(routing.static_headers)
+        self._suffix = b"" if carries_headers else to_meta_entries(routing.static_headers)
         self._escape = routing.escape
         self._routes: dict[tuple[str, str, str, str, str], Route] = {}
         if problems:
@@ -149,9 +160,15 @@ class Router:
         key = self._key.render(stream)
         before: list[tuple[str, bytes]] = []
         after: list[tuple[str, bytes]] = []
+        also_id_header, traceparent = "", stream.meta.get("traceparent", "")
         if self._has_headers:
             before = [("payloadCase", stream.payload_case.encode()), ("dataType", stream.data_type.encode())]
-            after = [*self._static, *((name, text.render(stream).encode()) for name, text in self._header_templates)]
+            if self._cloudevents is not None:
+                after += to_cloudevent_headers(stream, self._cloudevents)
+                also_id_header = f"{self._cloudevents}id"
+            after += [*self._static, *((name, text.render(stream).encode()) for name, text in self._header_templates)]
+            if traceparent:
+                after.append(("traceparent", traceparent.encode()))
             if self._meta_prefix is not None:
                 taken = {name for name, _ in after} | set(RESERVED_HEADERS)
                 named = [(f"{self._meta_prefix}{name}", value.encode()) for name, value in sorted(stream.meta.items())]
@@ -166,8 +183,12 @@ class Router:
             headers_after=tuple(after),
             has_headers=self._has_headers,
             value_suffix=self._suffix,
-            overhead_bytes=overhead + (_EVENT_ID_HEADER_BYTES if self._has_headers else 0),
+            overhead_bytes=overhead
+            + (_EVENT_ID_HEADER_BYTES if self._has_headers else 0)
+            + (len(also_id_header) + 32 if also_id_header else 0),
             lane=(destination, key),
+            traceparent=traceparent,
+            also_id_header=also_id_header,
         )
 
     def _destination_of(self, stream: EventStream) -> str:
@@ -178,6 +199,18 @@ class Router:
         if self._template is None or stream.payload_case == "session_end":
             return self._destination
         return self._template.render(stream, self._escape)
+
+
+def to_cloudevent_headers(stream: EventStream, prefix: str) -> list[tuple[str, bytes]]:
+    """CloudEvents attributes (1.0, binary content mode) of a stream's events; each event's id comes beside them."""
+    attributes = {
+        "specversion": "1.0",
+        "source": f"tardis-machine/{quote(stream.exchange)}",
+        "type": f"lakehouse.bronze.v1.{stream.payload_case}",
+        "subject": stream.symbol,
+    }
+    named = [(f"{prefix}{name}", value.encode()) for name, value in attributes.items() if value]
+    return [("content-type", b"application/protobuf"), *named]
 
 
 def _read(bus: str, what: str, reader: Callable[[], T], problems: list[str]) -> T | None:
@@ -208,7 +241,7 @@ def _refuse_reserved(names: Iterable[str]) -> None:
             raise ValueError(f"{name!r} can't be set: {', '.join(RESERVED_HEADERS)} are written on every record")
 
 
-def _meta_entries(headers: Mapping[str, str]) -> bytes:
+def to_meta_entries(headers: Mapping[str, str]) -> bytes:
     """Entries of the event's meta map; concatenation is merging in Protobuf."""
     entries = (b"\x0a" + delimited(name.encode()) + b"\x12" + delimited(value.encode()) for name, value in headers.items())
     return b"".join(_META_TAG + delimited(entry) for entry in entries)

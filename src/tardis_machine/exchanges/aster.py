@@ -41,7 +41,7 @@ class AsterDerivativeTickerMapper(BinanceMapper, TickerMapper):
     channels = ("markPrice", "ticker", "openInterest")
 
     def accepts(self, message: Json) -> bool:
-        stream = message.get("stream", "")
+        stream = message.get("stream") or ""
         return stream.endswith(("@ticker", "@openInterest")) or "@markPrice" in stream
 
     def map(self, message: Json, local_timestamp: str) -> list[DerivativeTicker]:

@@ -9,7 +9,7 @@ USDT margined futures are live at two addresses: one for trades and books, one f
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import orjson
@@ -49,7 +49,7 @@ class BinanceMapper(Mapper):
     endings: tuple[str, ...]
 
     def accepts(self, message: Json) -> bool:
-        return message.get("stream", "").endswith(self.endings)
+        return (message.get("stream") or "").endswith(self.endings)
 
 
 class BinanceTradeMapper(BinanceMapper):
@@ -80,7 +80,7 @@ class BinanceBookChangeMapper(BinanceMapper, JoinedBookMapper):
     rules = JoinRules(empty_numbers=(-1,))
 
     def accepts(self, message: Json) -> bool:
-        return "@depth" in message.get("stream", "")
+        return "@depth" in (message.get("stream") or "")
 
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         symbol = message["stream"].partition("@")[0].upper()
@@ -112,14 +112,14 @@ class BinanceDerivativeTickerMapper(BinanceMapper, TickerMapper):
     channels: tuple[str, ...] = ("markPrice", "ticker", "openInterest")
 
     def accepts(self, message: Json) -> bool:
-        stream = message.get("stream", "")
+        stream = message.get("stream") or ""
         return stream.endswith(("@ticker", "@openInterest")) or "@markPrice" in stream or "@indexPrice" in stream
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[DerivativeTicker]:
         data = message["data"]
         event = data.get("e")
         if event == "indexPriceUpdate":
-            self.index_prices[data["i"]] = to_number(data.get("p", UNSET))
+            self.index_prices[data.get("i")] = to_number(data.get("p", UNSET))
             return
         symbol = data["s"] if "s" in data else data["symbol"]
         ticker = self.tickers[symbol]
@@ -215,11 +215,12 @@ class StreamFeed(Feed):
         self._asked: dict[int, Sequence[str]] = {}
 
     @abstractmethod
-    def streams(self) -> list[str]:
-        """What the filters ask for, by the names of streams."""
+    def streams(self, item: Filter) -> Iterable[str]:
+        """What a filter asks for, by the names of streams."""
 
     def subscribe(self, now_us: int) -> list[Action]:
-        self._asked = dict(enumerate(in_batches(list(dict.fromkeys(self.streams())), 100), start=1))
+        calls = [some for item in self.filters for some in in_batches(list(dict.fromkeys(self.streams(item))), 100)]
+        self._asked = dict(enumerate(calls, start=1))
         return [to_frame({"method": "SUBSCRIBE", "params": some, "id": number}) for number, some in self._asked.items()]
 
     def classify(self, message: Json) -> Heard:
@@ -244,9 +245,13 @@ class TwoPathFeed(StreamFeed):
         market = [item for item in filters if item.channel not in cls.public_channels]
         return [some for some in (public, market) if some]
 
+    @property
+    def is_public(self) -> bool:
+        """Whether this connection is to the address of trades and books."""
+        return self.filters[0].channel in self.public_channels
+
     def handshake(self, access: bytes | None, now_us: int) -> Handshake:
-        is_public = self.filters[0].channel in self.public_channels
-        return Handshake("/public/stream" if is_public else "/market/stream")
+        return Handshake("/public/stream" if self.is_public else "/market/stream")
 
 
 class Market(NamedTuple):
@@ -260,7 +265,7 @@ class Market(NamedTuple):
     """Of its books."""
     intervals: Mapping[str, str]
     """What follows the name of a channel."""
-    open_interest_every_s: float = 3.0
+    open_interest_every_s: float = 5.0
 
 
 _SPOT_INTERVALS = {"depth": "@100ms"}
@@ -287,13 +292,11 @@ class BinanceFeed(StreamFeed):
     def handshake(self, access: bytes | None, now_us: int) -> Handshake:
         return Handshake(self._market.path)
 
-    def streams(self) -> list[str]:
-        return [
-            f"{symbol}@{item.channel}{self._market.intervals.get(item.channel, '')}"
-            for item in self.filters
-            for symbol in self.symbols(item)
-            if item.channel not in (_SNAPSHOT, _OPEN_INTEREST)
-        ]
+    def streams(self, item: Filter) -> list[str]:
+        if item.channel in (_SNAPSHOT, _OPEN_INTEREST):
+            return []
+        interval = self._market.intervals.get(item.channel, "")
+        return [f"{symbol}@{item.channel}{interval}" for symbol in self.symbols(item)]
 
     def subscribe(self, now_us: int) -> list[Action]:
         polled = [symbol for item in self.filters if item.channel == _OPEN_INTEREST for symbol in self.symbols(item)]

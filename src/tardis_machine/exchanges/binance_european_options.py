@@ -3,8 +3,8 @@
 Binance's envelope: `{"stream": "btc-251219-90000-c@optionTrade", "data": {...}}`. Books are always whole. Since 2025-12-17 (v2) streams
 have other names, in lower case, and a summary comes for all options of an underlying at once.
 
-Live, the mark prices that summaries are made of are at another address than the stream of last prices. As mappers see one connection
-alone, last prices are polled beside the mark prices.
+Live, last prices are at another address than the mark prices and the open interest that summaries are made of: what both say goes to one
+mapper.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import orjson
-
+from ..filters import Filter
 from ..messages import UNSET, BookChange, BookTicker, OptionSummary, Trade
 from ._exchange import About, Exchange, Version
-from ._feed import Action, FeedError, Fetch, FrameKind, Heard, LiveApi, kind_of_error
+from ._feed import FeedError, FrameKind, Heard, LiveApi, kind_of_error
 from ._mapper import Json, Mapper
 from ._parsing import levels, nonzero_number, text_of, timestamp_from_ms, timestamp_from_text, to_number
 from ._remembered import Remembered
 from ._spelling import UPPER_CASE, Spelling
-from .binance import BinanceMapper, TwoPathFeed, generated, subscription_reader
+from .binance import BinanceMapper, TwoPathFeed, subscription_reader
 
 _V2_SINCE = "2025-12-17T00:00:00.000Z"
 
@@ -72,7 +71,7 @@ class BinanceOptionsV1BookChangeMapper(Mapper):
     channels = ("depth100",)
 
     def accepts(self, message: Json) -> bool:
-        return "@depth100" in message.get("stream", "")
+        return "@depth100" in (message.get("stream") or "")
 
     def map(self, message: Json, local_timestamp: str) -> list[BookChange]:
         book = message["data"]
@@ -85,7 +84,7 @@ class BinanceOptionsV2BookChangeMapper(BinanceMapper):
     channels = ("depth20",)
 
     def accepts(self, message: Json) -> bool:
-        return "@depth20" in message.get("stream", "")
+        return "@depth20" in (message.get("stream") or "")
 
     def map(self, message: Json, local_timestamp: str) -> list[BookChange]:
         book = message["data"]
@@ -204,7 +203,7 @@ class BinanceOptionsV1SummaryMapper(BinanceOptionsSummaryMapper):
         self._index_prices: Remembered[str | None, float] = Remembered()
 
     def accepts(self, message: Json) -> bool:
-        stream = message.get("stream", "")
+        stream = message.get("stream") or ""
         return stream.endswith(("@ticker", "@index")) or "@openInterest" in stream
 
     def map(self, message: Json, local_timestamp: str) -> Sequence[OptionSummary]:
@@ -234,7 +233,7 @@ class BinanceOptionsV2SummaryMapper(BinanceMapper, BinanceOptionsSummaryMapper):
         self._last_prices: Remembered[str | None, float] = Remembered()
 
     def accepts(self, message: Json) -> bool:
-        stream = message.get("stream", "")
+        stream = message.get("stream") or ""
         return stream.endswith(("@optionMarkPrice", "@optionTicker")) or "@optionOpenInterest" in stream
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[OptionSummary]:
@@ -252,46 +251,34 @@ class BinanceOptionsV2SummaryMapper(BinanceMapper, BinanceOptionsSummaryMapper):
 
 
 _TICKER, _OPEN_INTEREST = "optionTicker", "optionOpenInterest"
-_LAST_PRICES_EVERY_S = 10.0
 
 
 class BinanceOptionsFeed(TwoPathFeed):
     """A complaint may also come in a stream: `{"stream": …, "data": {"e": "error", …}}`."""
 
     max_subscriptions = 200
-    public_channels = ("optionTrade", "depth20", "bookTicker")
+    public_channels = ("optionTrade", "depth20", "bookTicker", _TICKER)
 
-    def streams(self) -> list[str]:
-        return [
-            stream
-            for item in self.filters
-            if item.channel != _TICKER
-            for symbol in self.symbols(item)
-            for stream in self._streams(item.channel, symbol)
-        ]
+    @classmethod
+    def split(cls, exchange: str, filters: Sequence[Filter]) -> list[Sequence[Filter]]:
+        # Open interest is asked for by the day on which options expire: those of the tickers tell which.
+        tickers = [item for item in filters if item.channel == _TICKER]
+        sockets = super().split(exchange, filters)
+        return [some if some[0].channel in cls.public_channels else [*some, *tickers] for some in sockets]
 
-    def _streams(self, channel: str, symbol: str) -> list[str]:
+    def streams(self, item: Filter) -> list[str]:
+        channel = item.channel
         if channel == _OPEN_INTEREST:
-            # One for each day on which an option that was asked for expires.
-            options = [option.split("-") for option in self._options() if _underlying_of(option) == symbol]
-            return [f"{symbol}@{channel}@{date}" for _, date, *_ in options]
-        return [f"{symbol}@{channel}{'@100ms' if channel == 'depth20' else ''}"]
-
-    def _options(self) -> list[str]:
-        return [symbol for item in self.filters if item.channel == _TICKER for symbol in self.symbols(item)]
-
-    def subscribe(self, now_us: int) -> list[Action]:
-        options = frozenset(self._options())
-
-        def to_messages(body: bytes) -> list[bytes]:
-            tickers = [(row["symbol"], row["lastPrice"]) for row in orjson.loads(body) if row["symbol"].lower() in options]
+            options = [option for other in self.filters if other.channel == _TICKER for option in self.symbols(other)]
             return [
-                generated(f"{symbol.lower()}@{_TICKER}", orjson.dumps({"e": "24hrTicker", "s": symbol, "c": price}))
-                for symbol, price in tickers
+                f"{underlying}@{channel}@{option.split('-')[1]}"
+                for underlying in self.symbols(item)
+                for option in options
+                if _underlying_of(option) == underlying
             ]
-
-        polled = [Fetch(_TICKER, "/eapi/v1/ticker", to_messages, _LAST_PRICES_EVERY_S)] if options else []
-        return [*polled, *super().subscribe(now_us)]
+        if channel == _TICKER and not self.is_public:
+            return []
+        return [f"{symbol}@{channel}{'@100ms' if channel == 'depth20' else ''}" for symbol in self.symbols(item)]
 
     def classify(self, message: Json) -> Heard:
         data = message.get("data")
@@ -333,7 +320,7 @@ EXCHANGES = (
             "book_ticker": (Version(BinanceOptionsBookTickerMapper),),
         },
         subscriptions=subscription_reader(_CHANNELS),
-        live=LiveApi(BinanceOptionsFeed, "wss://fstream.binance.com", "https://eapi.binance.com"),
+        live=LiveApi(BinanceOptionsFeed, "wss://fstream.binance.com"),
     ),
 )
 

@@ -35,7 +35,7 @@ class BitmexTradeMapper(Mapper):
                 verbatim(trade.get("price", UNSET)),
                 verbatim(trade.get("size", UNSET)),
                 _side(trade.get("side")) if "side" in trade else "unknown",
-                timestamp_from_text(trade.get("timestamp")),
+                timestamp_from_text(trade.get("timestamp", UNSET)),
                 local_timestamp,
             )
             for trade in message["data"]
@@ -58,7 +58,7 @@ class BitmexBookChangeMapper(Mapper):
         return message.get("table") == "orderBookL2"
 
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
-        action, levels = message["action"], message["data"]
+        action, levels = message.get("action"), message["data"]
         if action != "partial":
             return self._change(levels[0].get("symbol"), levels, action, local_timestamp)
         # Only a partial may hold several symbols; an empty one still says that the book is empty.
@@ -86,10 +86,9 @@ class BitmexBookChangeMapper(Mapper):
             if "price" in level:
                 prices[level_id] = price = verbatim(level["price"])
             else:
-                known = prices.get(level_id)
-                if known is None:
+                price = prices.get(level_id, UNSET)
+                if price is UNSET:
                     continue  # an update that came before the partial
-                price = known
             size = level.get("size")
             if type(size) is not int or size >= _EXACT:
                 size = verbatim(size) or 0
@@ -168,7 +167,7 @@ class BitmexBookTickerMapper(Mapper):
                 ask_price=nonzero_number(quote.get("askPrice")),
                 bid_price=nonzero_number(quote.get("bidPrice")),
                 bid_amount=nonzero_number(quote.get("bidSize")),
-                timestamp=timestamp_from_text(quote.get("timestamp")),
+                timestamp=timestamp_from_text(quote.get("timestamp", UNSET)),
                 local_timestamp=local_timestamp,
             )
 

@@ -119,7 +119,7 @@ class KrakenV2Mapper(KrakenMapper):
     """Snapshots and updates of a channel, each of one or several symbols."""
 
     def accepts(self, message: Json) -> bool:
-        return message.get("channel") in self.channels
+        return type(message) is dict and message.get("channel") in self.channels
 
 
 class KrakenV2TradeMapper(KrakenV2Mapper):
@@ -127,7 +127,7 @@ class KrakenV2TradeMapper(KrakenV2Mapper):
 
     def accepts(self, message: Json) -> bool:
         # A snapshot holds trades from before the subscription.
-        return message.get("channel") == "trade" and message.get("type") == "update"
+        return super().accepts(message) and message.get("type") == "update"
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
         for trade in message["data"]:
@@ -137,7 +137,7 @@ class KrakenV2TradeMapper(KrakenV2Mapper):
                 text_of(trade.get("trade_id", UNSET)),
                 verbatim(trade.get("price", UNSET)),
                 verbatim(trade.get("qty", UNSET)),
-                "buy" if trade.get("side") == "buy" else "sell",
+                trade.get("side", UNSET),
                 timestamp_from_text(trade.get("timestamp", UNSET), micros=True),
                 local_timestamp,
             )

@@ -116,11 +116,16 @@ def _snapshot_side(amounts: Json) -> list[BookLevel]:
     return [] if amounts == [] else levels(amounts.items())
 
 
+def _has_rows(message: Json, channel: str) -> bool:
+    """Whether a message is one of a channel, and says something. Arrays are of v1."""
+    return type(message) is dict and message.get("channel") == channel and "data" in message and len(message["data"]) > 0
+
+
 class PoloniexTradeMapper(Mapper):
     channels = ("trades",)
 
     def accepts(self, message: Json) -> bool:
-        return message.get("channel") == "trades" and "data" in message and len(message["data"]) > 0
+        return _has_rows(message, "trades")
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[Trade]:
         for trade in message["data"]:
@@ -140,7 +145,7 @@ class PoloniexBookChangeMapper(Mapper):
     channels = ("book_lv2",)
 
     def accepts(self, message: Json) -> bool:
-        return message.get("channel") == "book_lv2" and "data" in message and len(message["data"]) > 0
+        return _has_rows(message, "book_lv2")
 
     def map(self, message: Json, local_timestamp: str) -> Iterator[BookChange]:
         is_snapshot = message.get("action") == "snapshot"

@@ -127,8 +127,6 @@ def read_subscription(message: Json, date_us: int) -> list[Filter] | None:
 class PolymarketFeed(Feed):
     """All channels of some assets are asked for with one frame; there is no answer but the books. Complaints and pongs are bare text."""
 
-    ping_interval_s = 5.0
-
     def handshake(self, access: bytes | None, now_us: int) -> Handshake:
         return Handshake("/ws/market")
 

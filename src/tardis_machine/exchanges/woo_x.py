@@ -37,7 +37,7 @@ from ._feed import (
 from ._joined_book import MAX_WAITING
 from ._mapper import Json, Mapper
 from ._parsing import levels, levels_as_sent, optional_number, text_of, timestamp_from_ms, to_number, verbatim
-from ._remembered import Remembered, Seen
+from ._remembered import Remembered, Seen, bound_symbols
 from ._spelling import Spelling
 from ._ticker import PendingTicker, TickerMapper
 
@@ -407,6 +407,7 @@ class WooXBookGate(BookGate):
             return None
         following = [change for change in heard if change["data"]["ts"] > time]
         self._waiting.pop(book, None)
+        bound_symbols(self._last)
         if following:
             self._last[book] = following[-1]["data"]["ts"]
             return following[0]["data"]["prevTs"], following
@@ -436,7 +437,7 @@ class WooXFeed(Feed):
             if item.channel != "orderbook":  # which is fetched
                 for symbol in dict.fromkeys(self.symbols(item)):
                     topics.setdefault(symbol, []).append(_topic(item.channel, symbol))
-        return [to_frame({"id": symbol, "cmd": "SUBSCRIBE", "params": its}) for symbol, its in topics.items()]
+        return [to_frame({"id": symbol, "cmd": "subscribe", "params": its}) for symbol, its in topics.items()]
 
     def ping(self, now_us: int) -> str:
         return to_frame({"cmd": "PING", "ts": now_us // 1000})

@@ -38,7 +38,7 @@ class Appender:
     """Appends rows to the tables of a lake."""
 
     def __init__(self, lake: Lake) -> None:
-        self._lake = lake
+        self.lake = lake
         self.commits = Commits(lake)
 
     def append(
@@ -63,7 +63,7 @@ class Appender:
 
     def write(self, batch: DataFrame, to_rows: ToRows, *tables: Table) -> list[WrittenFile]:
         """Has workers write what they make of a batch to files, which no table has yet."""
-        return write_files_on_workers(batch, to_rows, self._lake.storage, self._folders(*tables))
+        return write_files_on_workers(batch, to_rows, self.lake.storage, self._folders(*tables))
 
     def write_rows(self, rows: DataFrame, table: Table, *, held: pa.Table | None = None) -> list[WrittenFile]:
         """Writes rows that have the table's columns; `held` are the same rows, where this process has them already."""
@@ -73,10 +73,10 @@ class Appender:
 
     def write_here(self, to_rows: ToRows, batches: Iterable[pa.RecordBatch], *tables: Table) -> list[WrittenFile]:
         """Writes rows in this process."""
-        return write_files(to_rows, self._lake.storage, self._folders(*tables), batches)
+        return write_files(to_rows, self.lake.storage, self._folders(*tables), batches)
 
     def _folders(self, *tables: Table) -> dict[str, str]:
-        return {table.name: self._lake.path(table) for table in tables}
+        return {table.name: self.lake.path(table) for table in tables}
 
 
 def _as_they_are(table: Table, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Table, pa.RecordBatch]]:

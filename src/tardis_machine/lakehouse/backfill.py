@@ -21,6 +21,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,9 +38,13 @@ from ..messages import to_timestamp
 from ..pipeline.fetching import fetch_lines
 from ..pipeline.replay import NormalizedReplay
 from ..pipeline.request import NormalizedRequest, parse_normalized_request
+from ..telemetry import get_logger
 from .appending import Appender
 from .backfill_progress import BackfillProgress, BackfillReporter
 from .gathering import Gathered
+from .gold import parse_products
+from .gold.notional import SOURCE
+from .instruments import fetch_instruments, keep_instruments
 from .lake import Lake, prepare_table
 from .spark_errors import sentence
 from .tables import EVENTS, Table
@@ -49,8 +54,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..settings import Settings
+    from .streams import Counts
 
-__all__ = ["BUS", "Backfill", "Unit", "fetch_unit", "plan_units"]
+__all__ = ["BUS", "Backfill", "Unit", "fetch_unit", "plan_units", "split_days", "without_collector"]
+
+_log = get_logger("lakehouse.backfill")
 
 BUS = "backfill"
 DAY_US = 86_400_000_000
@@ -77,16 +85,21 @@ def plan_units(requests: Iterable[NormalizedRequest]) -> list[Unit]:
     for request in requests:
         if not request.symbols:
             raise OptionsError("a backfill needs at least one symbol; name some with --symbols", "symbols")
-        start_us = request.from_us
-        while start_us < request.to_us:
-            end_us = min(start_us - start_us % DAY_US + DAY_US, request.to_us)
+        for start_us, end_us in split_days(request.from_us, request.to_us):
             for symbol in request.symbols:
                 part = msgspec.structs.replace(request, from_us=start_us, to_us=end_us, symbols=[symbol])
                 asked = "+".join(sorted(part.data_types))
                 span = f"{to_timestamp(start_us)}/{to_timestamp(end_us)}"
                 units.append(Unit(f"{BUS}|{part.exchange}|{symbol}|{asked}|{span}", part))
-            start_us = end_us
     return units
+
+
+def split_days(from_us: int, to_us: int) -> Iterator[tuple[int, int]]:
+    """A span, cut at midnight: recordings begin anew with each day, and so do mappers and what is computed."""
+    while from_us < to_us:
+        end_us = min(from_us - from_us % DAY_US + DAY_US, to_us)
+        yield from_us, end_us
+        from_us = end_us
 
 
 @dataclass(frozen=True)
@@ -155,7 +168,7 @@ def fetch_unit(unit: Unit, *, api_url: str, api_key: str | None, cache_dir: str 
     ledger = Ledger(Path())
     ledger.start(unit.session, BUS, "replay", {}, _now_us())
     position = 0
-    with asyncio.Runner() as runner, _without_collector():
+    with asyncio.Runner() as runner, without_collector():
         # Not the runner's own `run`: for its signal handler it prints what the call before it returned.
         wait = runner.get_loop().run_until_complete
         client = HistoryClient(api_url, api_key, cache_dir)
@@ -178,7 +191,8 @@ def fetch_unit(unit: Unit, *, api_url: str, api_key: str | None, cache_dir: str 
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
+    """While messages are made by the million."""
     # Messages live for microseconds and form no cycles; what does is collected after a unit.
     was_on = gc.isenabled()
     gc.disable()
@@ -215,30 +229,44 @@ def run(settings: Settings) -> int:
     """`lake backfill`: history to bronze, then silver and gold as far as is asked."""
     from .ingest import refine
     from .jobs import open_lake, open_writing_session, stop_signal
+    from .metrics import served_metrics
     from .progress import ProgressLine, StatusLine
 
     request = to_request(settings)
     lake = open_lake(settings)
-    with stop_signal() as stop:
+    with stop_signal() as stop, served_metrics(settings.metrics_port, settings.metrics_host) as metrics:
         spark = open_writing_session(settings, lake)
         cache_dir = None if settings.source("cache_dir") == "default" else str(settings.cache_dir)
-        bar = StatusLine()
+        bar, line = StatusLine(), ProgressLine(is_remote=settings.remote is not None)
         job = Backfill(spark, lake, [request], settings.api_url, settings.api_key, cache_dir)
-        bar.end(job.run(lambda progress: bar.show(lambda: progress.text), stop.is_set).text)
+
+        def report_backfill(progress: BackfillProgress) -> None:
+            bar.show(lambda: progress.text)
+            metrics.backfilled(progress.rows)
+
+        def report(counts: list[Counts]) -> None:
+            line(counts)
+            metrics(counts)
+
+        bar.end(job.run(report_backfill, stop.is_set).text)
+        if settings.until == "gold" and SOURCE in parse_products(settings.gold).sources:
+            _keep_instruments(lake, settings)
         if settings.until != "bronze" and not stop.is_set():
-            line = ProgressLine(is_remote=settings.remote is not None)
+            limit = settings.lake_batch_bytes
             line.end(
-                refine(
-                    spark,
-                    lake,
-                    until=settings.until,
-                    gold=settings.gold,
-                    max_batch_bytes=settings.lake_batch_bytes,
-                    report=line,
-                    stop=stop,
-                )
+                refine(spark, lake, until=settings.until, gold=settings.gold, max_batch_bytes=limit, report=report, stop=stop)
             )
     return 0
+
+
+def _keep_instruments(lake: Lake, settings: Settings) -> None:
+    """What is backfilled is worth what the API says; where it says nothing, gold says so."""
+    try:
+        rows = asyncio.run(fetch_instruments([settings.exchange], settings.api_url, settings.api_key, settings.cache_dir))
+    except LakeError as error:
+        _log.warning("the instruments were not fetched, so notional is null where the lake has none", error=str(error))
+    else:
+        keep_instruments(lake, rows, datetime.now(UTC))
 
 
 def to_request(settings: Settings) -> NormalizedRequest:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ..telemetry import get_logger
 from .envelope import decode_envelopes
 from .lake import Lake
-from .sources import ExpectedRows, SourceStream, ToRecords
+from .sources import FindLost, SourceStream, ToRecords
 from .streams import BatchWriter, planned_offsets, split_refused
 from .tables import EVENTS, QUARANTINE, Table
 
@@ -41,18 +41,17 @@ class BronzeWriter(BatchWriter):
         super().__init__(lake, stream, identity=identity, may_repeat=may_repeat)
         self.bus = bus
         self._to_records = source.to_records
-        self._expected_rows = source.expected_rows
+        self._find_lost = source.find_lost
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Decodes the envelopes and appends."""
         rows = self.append_batch(batch, partial(to_events, self.bus, self._to_records), [EVENTS], batch_id)
-        if self._expected_rows is not None:
-            self._report_loss(batch, batch_id, rows, self._expected_rows)
+        if self._find_lost is not None:
+            self._report_loss(batch, batch_id, rows, self._find_lost)
 
-    def _report_loss(self, batch: DataFrame, batch_id: int, rows: int, expected_rows: ExpectedRows) -> None:
+    def _report_loss(self, batch: DataFrame, batch_id: int, rows: int, find_lost: FindLost) -> None:
         start, end = planned_offsets(self.lake, self.stream, batch_id)
-        expected = expected_rows(start, end)
-        lost = None if expected is None else expected - rows
+        lost = find_lost(start, end, rows)
         if lost == 0:
             return
         how_many = f"{lost} records" if lost is not None and lost > 0 else "records, nobody knows how many,"

@@ -18,7 +18,7 @@ from ptars import HandlerPool, PtarsConfig
 
 from ..generated.lakehouse.bronze.v1 import normalized_event_pb2
 
-__all__ = ["PAYLOAD_CASES", "REASON", "check_instants", "decode_each", "decode_fields", "enum_names", "name_enum"]
+__all__ = ["PAYLOAD_CASES", "REASON", "check_instants", "decode_each", "decode_fields", "enum_names", "name_enum", "unframed"]
 
 _EVENT = normalized_event_pb2.NormalizedEvent.DESCRIPTOR
 
@@ -55,7 +55,7 @@ def decode_fields(values: pa.Array, fields: tuple[str, ...], presence_of: tuple[
     """The named fields of events, absent ones null; of `presence_of` only whether they are set (any bytes, or null)."""
     if values.null_count:
         raise ValueError("the record has no value")
-    return _handler(fields, presence_of).array_to_record_batch(_unframed(values))
+    return _handler(fields, presence_of).array_to_record_batch(unframed(values))
 
 
 @cache
@@ -88,7 +88,8 @@ def _handler(fields: tuple[str, ...], presence_of: tuple[str, ...]) -> Any:
     return handlers.get_for_message(reduced.message_types_by_name[_EVENT.name])
 
 
-def _unframed(values: pa.Array) -> pa.Array:
+def unframed(values: pa.Array) -> pa.Array:
+    """Values without the frame of a schema registry."""
     # No Protobuf message starts with a zero byte, so a value that does is in the frame of a schema registry.
     framed = pc.starts_with(values, pattern=b"\0")
     if not pc.any(framed).as_py():

@@ -23,7 +23,7 @@ from xxhash import xxh3_64_hexdigest
 from ..settings.options.lake import DEFAULT_GOLD
 from ..telemetry import get_logger
 from .bronze import BronzeWriter
-from .gold import parse_products
+from .gold import Chosen, parse_products
 from .gold.writer import GoldWriter, read_changes
 from .lake import Lake, check_table, prepare_table
 from .silver.writer import SilverWriter, read_events
@@ -31,12 +31,13 @@ from .sources import Source, SourceReceiver
 from .streams import BatchWriter, Counts, progress_of, start_stream, stream_error
 from .tables import EVENTS, QUARANTINE, all_tables
 from .unread import count_rows
+from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["DEFAULT_BATCH_BYTES", "LAYERS", "Ingest", "refine"]
+__all__ = ["DEFAULT_BATCH_BYTES", "LAYERS", "Ingest", "has_stream", "refine"]
 
 DEFAULT_BATCH_BYTES = 256 * 1024**2
 LAYERS = ("bronze", "silver", "gold")
@@ -76,6 +77,8 @@ class Ingest:
     max_batch_bytes: int = DEFAULT_BATCH_BYTES
     gold: Sequence[str] = DEFAULT_GOLD
     """The products that are kept, where it goes as far as gold."""
+    auto_optimize: bool = False
+    """Whether small files are joined between batches."""
 
     def __post_init__(self) -> None:
         """A product that there is none of is refused before anything is taken in."""
@@ -95,8 +98,8 @@ class Ingest:
             check_table(self.lake, table)
         for table in (EVENTS, QUARANTINE):
             prepare_table(self.lake, table)
-        with self.source.receive(once=trigger_s is None) as receiver:
-            return _run_streams(self._streams(), trigger_s, report, stop, receiver)
+        with self.source.receive(self.spark, once=trigger_s is None) as receiver:
+            return _run_streams(self._streams(), trigger_s, report, stop, receiver, auto_optimize=self.auto_optimize)
 
     def _streams(self) -> Iterable[PlannedStream]:
         source = self.source
@@ -136,10 +139,19 @@ def _later_streams(
     )
     if changes is None or chosen is None:
         return
-    # A product that is new begins with the first row: each choice has a checkpoint of its own.
-    name = f"gold-{xxh3_64_hexdigest(','.join(chosen.names).encode())[:8]}"
+    name = _gold_stream(chosen)
     start = partial(start_stream, changes, lake, name, partial(GoldWriter, chosen=chosen))
     yield PlannedStream(name, start, partial(count_rows, "gold", lake.storage))
+
+
+def _gold_stream(chosen: Chosen) -> str:
+    # A product that is new begins with the first row: each choice has a checkpoint of its own.
+    return f"gold-{xxh3_64_hexdigest(chosen.identity.encode())[:8]}"
+
+
+def has_stream(lake: Lake, gold: Sequence[str]) -> bool:
+    """Whether this choice of products is kept in a lake."""
+    return bool(lake.storage.list_files(f"{progress_of(lake, _gold_stream(parse_products(gold)))}/offsets", "*"))
 
 
 def _run_streams(
@@ -148,6 +160,8 @@ def _run_streams(
     report: Report | None,
     stop: threading.Event | None,
     receiver: SourceReceiver | None,
+    *,
+    auto_optimize: bool = False,
 ) -> list[Counts]:
     """Runs streams beside each other, or without a trigger one after the other, each to its end."""
     from pyspark.errors import PySparkException
@@ -162,6 +176,7 @@ def _run_streams(
                 query, writer = planned.start(trigger_s)
             except PySparkException as error:
                 raise stream_error(planned.name, error) from error
+            writer.upkeep = Upkeep(writer.appender) if auto_optimize else None
             running.append(RunningStream(planned.name, query, writer, planned.count_left))
             if trigger_s is None:
                 _wait(running, stop, report, receiver)
@@ -221,10 +236,10 @@ def _look_ahead(running: list[RunningStream], receiver: SourceReceiver | None) -
 def _stop(running: list[RunningStream]) -> None:
     """Lets the batches at hand end, but not for ever: what is cut off is run again at the next start."""
     deadline = time.monotonic() + _STOP_S
-    batches = [stream.writer.batches for stream in running]
+    batches = [stream.writer.counts.batches for stream in running]
     for stream, before in zip(running, batches, strict=True):
         # Another batch may have begun right after that one; it is hardly under way.
-        while stream.writer.batches == before and stream.query.isActive and stream.query.status["isTriggerActive"]:
+        while stream.writer.counts.batches == before and stream.query.isActive and stream.query.status["isTriggerActive"]:
             if time.monotonic() >= deadline:
                 _log.warning("a batch is cut off, and is run again at the next start", stream=stream.name, waited_s=_STOP_S)
                 break

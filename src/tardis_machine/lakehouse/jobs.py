@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..settings import Settings
+    from .streams import Counts
 
 __all__ = ["ingest"]
 
@@ -25,12 +26,13 @@ __all__ = ["ingest"]
 def ingest(settings: Settings) -> int:
     """`lake ingest`: a bus to the lake, until it is told to stop or, with `once`, until it has read what is there."""
     from .ingest import Ingest
+    from .metrics import served_metrics
     from .progress import ProgressLine
     from .sources import create_source
 
     source = create_source(settings.from_, settings)
     lake = open_lake(settings)
-    with stop_signal() as stop:
+    with stop_signal() as stop, served_metrics(settings.metrics_port, settings.metrics_host) as metrics:
         job = Ingest(
             open_writing_session(settings, lake),
             lake,
@@ -38,9 +40,15 @@ def ingest(settings: Settings) -> int:
             until=settings.until,
             max_batch_bytes=settings.lake_batch_bytes,
             gold=settings.gold,
+            auto_optimize=not settings.once if settings.auto_optimize is None else settings.auto_optimize,
         )
         progress = ProgressLine(is_remote=settings.remote is not None)
-        counts = job.run_once(progress, stop) if settings.once else job.run(settings.trigger, stop, progress)
+
+        def report(counts: list[Counts]) -> None:
+            progress(counts)
+            metrics(counts)
+
+        counts = job.run_once(report, stop) if settings.once else job.run(settings.trigger, stop, report)
         progress.end(counts)
     return 0
 
@@ -56,12 +64,14 @@ def open_lake(settings: Settings) -> Lake:
     return lake
 
 
-def open_session(settings: Settings, lake: Lake, *, long_running: bool = False) -> SparkSession:
-    """The session that the settings ask for."""
+def open_session(
+    settings: Settings, lake: Lake, *, long_running: bool = False, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session that the settings ask for; `conf` where it is not only what they say."""
     return start_session(
         master=settings.master,
         remote=settings.remote,
-        conf=settings.spark_conf,
+        conf=settings.spark_conf if conf is None else conf,
         storage=lake.storage,
         jars_dir=settings.spark_jars,
         long_running=long_running,

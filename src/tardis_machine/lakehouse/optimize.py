@@ -9,7 +9,7 @@ Invariant: every table has the same rows before and after.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,13 +25,14 @@ from .rewriting import read_rows
 from .storage import Storage
 from .tables import Table, all_tables
 from .tasks import cores, each_item, tasks
+from .unread import unread_since_s
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..settings import Settings
 
-__all__ = ["MIN_RETAIN_S", "Optimized", "check_retain", "optimize", "run"]
+__all__ = ["MIN_RETAIN_S", "Optimized", "check_retain", "join_files", "optimize", "remove_old_files", "run"]
 
 MIN_RETAIN_S = 3600.0
 """A file that no table has may be one that a job will add when its batch ends: batches take seconds or minutes, at most. One that takes
@@ -101,16 +102,22 @@ def _optimize_all(spark: SparkSession, lake: Lake, retain_s: float, *, z_order: 
         if z_order and time is not None:
             _sort(spark, lake, appender, table, time)
         else:
-            join_files(spark, appender, table, before)
-        appender.commits.vacuum(table, retain_s)
+            join_files(spark, appender, table, _groups(before))
+        remove_old_files(appender, table, retain_s)
         after = appender.commits.all_files(table)
         yield Optimized(table.name, len(before), len(after), _bytes(before), _bytes(after))
 
 
-def join_files(spark: SparkSession, appender: Appender, table: Table, files: Sequence[TableFile]) -> int:
-    """Joins small files of each partition; how many there are fewer. Files that another job replaces meanwhile are left to it."""
+def remove_old_files(appender: Appender, table: Table, retain_s: float) -> None:
+    """Removes files that the table has not needed for so long, and that no stream of the lake has still to read."""
+    behind_s = unread_since_s(appender.lake.storage, appender.commits.identity(table), appender.lake.path(table))
+    appender.commits.vacuum(table, max(retain_s, behind_s + MIN_RETAIN_S if behind_s else 0))
+
+
+def join_files(spark: SparkSession, appender: Appender, table: Table, groups: Iterable[Sequence[TableFile]]) -> int:
+    """Makes one file of each group; how many there are fewer. Files that another job replaces meanwhile are left to it."""
     joined = 0
-    groups = [group for group in _groups(files) if len(group) > 1]
+    groups = [group for group in groups if len(group) > 1]
     # A commit for about as many as run side by side: one that comes too late has not much to do over.
     at_once = max(cores(spark), 1)
     for start in range(0, len(groups), at_once):

@@ -15,6 +15,7 @@ Invariant: a batch is in each of its tables once, however often it was run.
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from .spark_errors import own_words, sentence
 from .storage import Storage
 from .table_files import ToRows
 from .tables import QUARANTINE, Table
+from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +65,11 @@ class Counts:
     """Records that were gone before they could be read, as far as they can be counted."""
     left: Mapping[str, int] = field(default_factory=dict)
     """What it has not read yet, by what it is (`records`, `rows for silver`); nothing where that is not known."""
+    stream: str = ""
+    batches: int = 0
+    """How many it has written."""
+    committed: float | None = None
+    """When the last one was, by the clock that only goes on."""
 
     def add(self, table: str, rows: int) -> None:
         """Counts rows of a table."""
@@ -79,17 +86,17 @@ class BatchWriter(ABC):
         """`identity`: None where the stream has none yet."""
         self.lake = lake
         self.stream = stream
-        self.counts = Counts()
-        self.batches = 0
-        """How many it has written."""
+        self.counts = Counts(stream=stream)
         self.failure: Exception | None = None
         self.appender = Appender(lake)
+        self.upkeep: Upkeep | None = None
+        """Of its tables, where the job sees to that."""
         self.owner: str | None = None
         """What this run has written into the checkpoint, where another job might take it over unseen."""
         self._has_identity = identity is not None
         self._app_id = f"{stream}/{identity or uuid.uuid4().hex}"
         self._may_repeat = may_repeat
-        self._prepared: set[str] = set()
+        self._prepared: dict[str, Table] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """What Spark calls for each batch."""
@@ -103,7 +110,10 @@ class BatchWriter(ABC):
             raise
         # Only the first batch of a run can be one that an earlier run was killed in.
         self._may_repeat = False
-        self.batches += 1
+        self.counts.batches += 1
+        self.counts.committed = time.monotonic()
+        if self.upkeep is not None:
+            self.upkeep.after_batch(batch.sparkSession, self._prepared.values())
 
     def _sync_plan(self, batch_id: int) -> None:
         """What Spark wrote down of a batch is on disk before tables note its number: after a power cut the number is that batch's still."""
@@ -130,7 +140,7 @@ class BatchWriter(ABC):
         """Makes sure that a table is there: it is made when its first rows come; whether it was made just now."""
         if table.name in self._prepared:
             return False
-        self._prepared.add(table.name)
+        self._prepared[table.name] = table
         return prepare_table(self.lake, table)
 
     def append_batch(self, batch: DataFrame, to_rows: ToRows, tables: Sequence[Table], batch_id: int) -> int:

@@ -90,7 +90,8 @@ QUARANTINE = Table(
 def all_tables() -> tuple[Table, ...]:
     """Every table of a lake, front to back."""
     from .gold import GOLD_TABLES
+    from .instruments import INSTRUMENTS
     from .silver import SILVER_TABLES
     from .silver.whole_books import BOOK_PARTS
 
-    return (EVENTS, QUARANTINE, *(silver.table for silver in SILVER_TABLES), BOOK_PARTS, *GOLD_TABLES)
+    return (EVENTS, QUARANTINE, *(silver.table for silver in SILVER_TABLES), BOOK_PARTS, INSTRUMENTS, *GOLD_TABLES)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from .storage import Storage
 
-__all__ = ["count_files", "count_records", "count_rows"]
+__all__ = ["count_files", "count_records", "count_rows", "unread_since_s"]
 
 
 def count_records(
@@ -96,3 +97,29 @@ def _rows_of_commit(commit: str) -> list[int]:
     if any("remove" in action for action in changes):
         return []
     return [json.loads(action["add"].get("stats") or "{}").get("numRecords", 0) for action in changes]
+
+
+def unread_since_s(lake: Storage, table_id: str, table: str) -> float:
+    """For how many seconds rows of a table have been waiting for the stream that is furthest behind; 0 where none is behind.
+
+    One that is further behind than the table's log goes back can't go on, and is not waited for.
+    """
+    entries = (lake.read_text(f"{table}/_delta_log/{version:020}.json") for version in _versions_read(lake, table_id))
+    written_ms = [int(found[1]) for entry in entries if (found := re.search(r'"commitInfo":\{"timestamp":(\d+)', entry))]
+    return max(0.0, time.time() - min(written_ms) / 1000) if written_ms else 0.0
+
+
+def _versions_read(lake: Storage, table_id: str) -> Iterator[int]:
+    """Up to which version of a table each stream has read it, whichever job it is of."""
+    planned: dict[str, list[int]] = {}
+    for path in lake.list_files(f"{lake.root}/_checkpoints", "[0-9]*", below=True):
+        folder, _, name = path.rpartition("/")
+        if folder.endswith("/progress/offsets") and name.isdigit():
+            planned.setdefault(folder, []).append(int(name))
+    for folder, batches in planned.items():
+        # The last batch may have to be run again, from where the one before it ended.
+        batch = sorted(batches)[-2:][0]
+        for line in lake.read_text(f"{folder}/{batch}").splitlines()[2:]:
+            offset = json.loads(line) if line != "-" else None
+            if isinstance(offset, dict) and offset.get("reservoirId") == table_id:
+                yield offset["reservoirVersion"]

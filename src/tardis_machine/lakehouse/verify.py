@@ -41,10 +41,13 @@ if TYPE_CHECKING:
 
     from ..settings import Settings
 
-__all__ = ["Missing", "SessionState", "Verification", "run", "verify"]
+__all__ = ["MISSED_BY_SILVER", "Missing", "SessionState", "Verification", "event_rows", "ledgers_of", "run", "summed", "verify"]
 
 SERIES = ("bus", "session", "exchange", "symbol", "payload_case")
 """What has a sequence of its own; the lake may hear a session from several buses, each with a ledger."""
+
+MISSED_BY_SILVER = "not there, though bronze has it"
+"""Why an event is missing that only has to be taken through silver again."""
 
 MAX_RANGES = 100_000
 """Of a lake that lacks more than this, the first ones are listed."""
@@ -110,23 +113,35 @@ def run(settings: Settings) -> int:
 
     lake = Lake.at(settings.lake, settings.lake_option)
     lake.check_exists()
-    outcome = verify(open_session(settings, lake), lake)
+    spark = open_session(settings, lake)
+    outcome = verify(spark, lake)
+    if settings.repair and not outcome.is_whole:
+        from .repair import repair
+
+        outcome = repair(spark, lake, outcome, settings)
     write_outcome(outcome, settings.format, sys.stdout)
     return 0 if outcome.is_whole else 1
 
 
-def verify(spark: SparkSession, lake: Lake) -> Verification:
-    """Compares ledgers with bronze, and bronze with silver."""
+def verify(spark: SparkSession, lake: Lake, place: tuple[str, str] | None = None) -> Verification:
+    """Compares ledgers with bronze, and bronze with silver; of all that is there, or of one exchange and symbol."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     if not check_table(lake, EVENTS):
         raise LakeError(
             f"there is no {EVENTS.name} in {lake.root}; choose another lake with --lake, or fill this one with 'lake ingest'"
         )
     bronze = lake.read(spark, EVENTS)
-    ends = _read_ends(bronze).persist()
-    events = _read_events(bronze)
-    found = _summed(events, *SERIES).persist()
+    ends = ledgers_of(bronze)
+    if place is not None:
+        bronze = _only(bronze, place)
+        of_place = F.filter("entries", lambda entry: (entry["exchange"] == place[0]) & (entry["symbol"] == place[1]))
+        ends = ends.withColumn("entries", of_place).where("size(entries) > 0")
+    ends = ends.persist()
+    events = event_rows(bronze)
+    found = summed(events, *SERIES).persist()
     sessions = _read_sessions(ends, found)
-    if not sessions:
+    if not sessions and place is None:
         raise LakeError(f"no event in {lake.root} belongs to a session, so there is nothing to compare it with")
     missing = _missing_in_bronze(ends, events, found)
     present = [silver for silver in SILVER_TABLES if check_table(lake, silver.table)]
@@ -134,14 +149,19 @@ def verify(spark: SparkSession, lake: Lake) -> Verification:
         cases = {row["payload_case"] for row in found.select("payload_case").distinct().collect()}
         for silver in SILVER_TABLES:
             if cases & set(silver.cases):
-                own = _read_events(bronze, "value") if silver.name in VENUE_COLUMNS else events
-                missing += _missing_in_silver(spark, lake, silver, own, found, is_there=silver in present)
+                own = event_rows(bronze, "value") if silver.name in VENUE_COLUMNS else events
+                missing += _missing_in_silver(spark, lake, silver, own, found, place, is_there=silver in present)
     ends.unpersist()
     found.unpersist()
     return Verification(sessions, missing[:MAX_RANGES], bool(present))
 
 
-def _read_ends(bronze: DataFrame) -> DataFrame:
+def _only(rows: DataFrame, place: tuple[str, str] | None) -> DataFrame:
+    """The rows of an exchange and symbol, where one is asked for."""
+    return rows if place is None else rows.where((rows["exchange"] == place[0]) & (rows["symbol"] == place[1]))
+
+
+def ledgers_of(bronze: DataFrame) -> DataFrame:
     """The ledger of each session on each bus: of several one that is complete, else the one that has most, else the last.
 
     A machine that died and came back may have sent a second one, which knows less.
@@ -161,7 +181,7 @@ def _read_ends(bronze: DataFrame) -> DataFrame:
     )
 
 
-def _read_events(bronze: DataFrame, *others: str) -> DataFrame:
+def event_rows(bronze: DataFrame, *others: str) -> DataFrame:
     """What belongs to a series: all but ledgers, and what producers of the schema's first version sent."""
     numbered = bronze.where(f"payload_case <> '{_SESSION_END}' AND session IS NOT NULL AND sequence IS NOT NULL")
     return numbered.selectExpr(
@@ -179,7 +199,7 @@ def _read_events(bronze: DataFrame, *others: str) -> DataFrame:
     )
 
 
-def _summed(events: DataFrame, *by: str) -> DataFrame:
+def summed(events: DataFrame, *by: str) -> DataFrame:
     """Count, first and last sequence, and the sums of both halves of the ids."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -241,7 +261,7 @@ def _missing_in_bronze(ends: DataFrame, events: DataFrame, found: DataFrame) -> 
         return []
     # Now with records that came twice counted once.
     rows = events.join(suspects, [*SERIES], "left_semi").dropDuplicates([*SERIES, "event_id"]).persist()
-    lacking = _differing(promised.join(suspects, [*SERIES], "left_semi"), _summed(rows, *SERIES)).persist()
+    lacking = _differing(promised.join(suspects, [*SERIES], "left_semi"), summed(rows, *SERIES)).persist()
     missing = _holes(rows, lacking)
     listed: dict[tuple[str, ...], int] = {}
     for hole in missing:
@@ -288,7 +308,14 @@ def _holes(rows: DataFrame, lacking: DataFrame) -> list[Missing]:
 
 
 def _missing_in_silver(
-    spark: SparkSession, lake: Lake, silver: SilverTable, events: DataFrame, found: DataFrame, *, is_there: bool
+    spark: SparkSession,
+    lake: Lake,
+    silver: SilverTable,
+    events: DataFrame,
+    found: DataFrame,
+    place: tuple[str, str] | None,
+    *,
+    is_there: bool,
 ) -> list[Missing]:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.window import Window
@@ -298,17 +325,17 @@ def _missing_in_silver(
     ours = found.where(own).groupBy(*by).agg(*(F.sum(name).alias(f"our_{name}") for name in ("events", "high", "low")))
     candidates = events.where(own)
     if is_there:
-        table = lake.read(spark, silver.table)
+        table = _only(lake.read(spark, silver.table), place)
         if silver is CONTROL_EVENTS:
             table = table.where(F.col("kind") != _SESSION_END)
         if silver.name in SPLIT and check_table(lake, BOOK_PARTS):
-            parts = lake.read(spark, BOOK_PARTS).where(F.col("book_table") == silver.name)
+            parts = _only(lake.read(spark, BOOK_PARTS), place).where(F.col("book_table") == silver.name)
             table = table.select(*_OF_SERIES).unionByName(parts.select(*_OF_SERIES))
         named = table.selectExpr(
             "session", "coalesce(exchange, '') AS exchange", "coalesce(symbol, '') AS symbol", "sequence", "event_id", "date"
         )
         agrees = _has_digest("our_high", "our_low", "high", "low") & F.expr("our_events = events")
-        both = ours.join(_summed(named, *by), [*by], "left")
+        both = ours.join(summed(named, *by), [*by], "left")
         suspects = both.where(~F.coalesce(agrees, F.lit(False))).select(*by).persist()
         if suspects.isEmpty():
             return []
@@ -323,7 +350,7 @@ def _missing_in_silver(
     lost = lost.groupBy(*SERIES, "sequence").agg(
         F.count_distinct("event_id").alias("events"), F.max("reason").alias("refused_because")
     )
-    lost = lost.withColumn("reason", F.expr("coalesce('in quarantine: ' || refused_because, 'not there, though bronze has it')"))
+    lost = lost.withColumn("reason", F.expr(f"coalesce('in quarantine: ' || refused_because, '{MISSED_BY_SILVER}')"))
     # Consecutive sequences with the same reason have the same distance to their rank.
     island = F.col("sequence") - F.row_number().over(Window.partitionBy(*SERIES, "reason").orderBy("sequence"))
     ranges = (

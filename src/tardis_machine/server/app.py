@@ -17,6 +17,7 @@ from aiohttp.typedefs import Middleware
 from msgspec import structs
 
 from ..engine import Engine, Machine
+from ..history.fair_slots import FairSlots
 from ..pipeline.limits import RequestLimits
 from ..realtime.backoff import Timings
 from ..settings.resolve import Settings, from_keywords
@@ -166,7 +167,7 @@ def _application(machine: Machine, settings: Settings, connections: Connections,
     origins = OriginPolicy(
         origins=settings.allowed_origins,
         hosts=settings.allowed_hosts,
-        is_guarded=bool(settings.buses) or settings.api_key is not None,
+        is_guarded=bool(settings.buses) or settings.api_key is not None or settings.record_dir is not None,
         is_on_loopback=is_loopback(host),
     )
     limits = RequestLimits.from_settings(settings)
@@ -180,13 +181,14 @@ def _application(machine: Machine, settings: Settings, connections: Connections,
     reader = OptionsReader(limits)
     HttpRoutes(machine, reader).add_to(app)
     ReplaysRoutes(machine, reader).add_to(app)
-    DataFeedRoutes(machine, reader, most_slices=settings.max_slices).add_to(app)
-    MetadataRoutes(machine).add_to(app)
+    slots = FairSlots(settings.max_slices)
+    DataFeedRoutes(machine, reader, slots).add_to(app)
+    MetadataRoutes(machine, slots).add_to(app)
     DatasetRoutes(machine).add_to(app)
     BookRoutes(machine).add_to(app)
     WsRoutes(machine, reader).add_to(app)
     if settings.ui == "on":
-        PageRoutes(machine, may_control=settings.ui_control).add_to(app)
+        PageRoutes(machine, may_control=settings.ui_control, lake_metrics=settings.lake_metrics or ()).add_to(app)
     return app
 
 

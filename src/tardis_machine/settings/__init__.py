@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .defaults import state_dir
 from .option import Option
-from .resolve import Settings, from_keywords, resolve
+from .resolve import Settings, from_format_options, from_keywords, resolve
 from .values import (
     Refused,
     ValueParser,
@@ -31,6 +31,7 @@ __all__ = [
     "ValueParser",
     "duration",
     "duration_ms",
+    "from_format_options",
     "from_keywords",
     "hosts",
     "integer",

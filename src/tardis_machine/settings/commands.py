@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 from .option import Option
 from .options.demo import DEMO_OPTIONS
-from .options.export import EXPORT_CSV_OPTIONS
+from .options.export import EXPORT_CSV_OPTIONS, EXPORT_HFTBACKTEST_OPTIONS, EXPORT_NAUTILUS_OPTIONS
 from .options.general import GENERAL_OPTIONS
 from .options.lake import (
     BACKFILL_OPTIONS,
+    CERTIFICATE_OPTIONS,
     INGEST_OPTIONS,
+    INSTRUMENTS_OPTIONS,
     LAKE_OPTIONS,
     OPTIMIZE_OPTIONS,
+    REGISTER_OPTIONS,
     SQL_OPTIONS,
     VERIFY_OPTIONS,
 )
@@ -121,11 +124,25 @@ COMMANDS: Mapping[str, Command] = {
             options=(*GENERAL_OPTIONS, *HISTORY_API_OPTIONS, *LAKE_OPTIONS, *BACKFILL_OPTIONS),
         ),
         Command(
+            name="lake instruments",
+            target="lake:instruments",
+            extra="spark",
+            help="Ask the history API what contracts are worth, and keep it in the lake",
+            options=(*GENERAL_OPTIONS, *HISTORY_API_OPTIONS, *LAKE_OPTIONS, *INSTRUMENTS_OPTIONS),
+        ),
+        Command(
             name="lake verify",
             target="lake:verify",
             extra="spark",
             help="Compare what was published with what is in the lake; exit code 1 when something is missing",
-            options=(*GENERAL_OPTIONS, *LAKE_OPTIONS, *VERIFY_OPTIONS),
+            options=(*GENERAL_OPTIONS, *HISTORY_API_OPTIONS, RECORD_DIR, *LAKE_OPTIONS, *VERIFY_OPTIONS),
+        ),
+        Command(
+            name="lake certificate",
+            target="lake:certificate",
+            extra="spark",
+            help="Write what the lake has of a symbol and day, with digests and table versions; or check what was written",
+            options=(*GENERAL_OPTIONS, *LAKE_OPTIONS, *CERTIFICATE_OPTIONS),
         ),
         Command(
             name="lake optimize",
@@ -135,10 +152,31 @@ COMMANDS: Mapping[str, Command] = {
             options=(*GENERAL_OPTIONS, *LAKE_OPTIONS, *OPTIMIZE_OPTIONS),
         ),
         Command(
+            name="lake register",
+            target="lake:register",
+            extra="spark",
+            help="Make the tables known to a catalog of Spark's, and print the statements that do so",
+            options=(*GENERAL_OPTIONS, *LAKE_OPTIONS, *REGISTER_OPTIONS),
+        ),
+        Command(
             name="export csv",
             target="export:csv",
             help="Write history as CSV files in the layouts of tardis.dev's datasets, a day a file",
             options=(*GENERAL_OPTIONS, *EXPORT_CSV_OPTIONS, *ENGINE_OPTIONS, *HISTORY_OPTIONS),
+        ),
+        Command(
+            name="export nautilus",
+            target="export_backtests:nautilus",
+            extra="export",
+            help="Write history as a Parquet catalog of NautilusTrader, counted against a ledger",
+            options=(*GENERAL_OPTIONS, *EXPORT_NAUTILUS_OPTIONS, *ENGINE_OPTIONS, *HISTORY_OPTIONS),
+        ),
+        Command(
+            name="export hftbacktest",
+            target="export_backtests:hftbacktest",
+            extra="export",
+            help="Write history as arrays of hftbacktest, counted against a ledger",
+            options=(*GENERAL_OPTIONS, *EXPORT_HFTBACKTEST_OPTIONS, *ENGINE_OPTIONS, *HISTORY_OPTIONS),
         ),
         Command(
             name="exchanges",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
@@ -33,6 +33,8 @@ class Option:
     """The default as the docs print it, where it depends on the machine."""
     choices: tuple[str, ...] | None = None
     """The only texts allowed; `parse` is then left alone."""
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    """What people also type for a choice, in lower case; then neither matters whether it is."""
     secret: bool = False
     """Its value is never shown."""
     metavar: str = ""
@@ -105,9 +107,12 @@ class Option:
     def read(self, text: str) -> Any:
         """The value of a text; raises ValueError that says what the option expects."""
         if self.choices is not None:
-            if text not in self.choices:
+            chosen = text
+            if self.synonyms:
+                chosen = self.synonyms.get(text.lower(), text.lower())
+            if chosen not in self.choices:
                 raise ValueError(f"expected {self.takes}")
-            return text
+            return chosen
         return self.parse(text)
 
     @property

@@ -16,10 +16,10 @@ from .catalogue import Catalogue
 from .commands import COMMANDS
 from .option import Option, mask, one_of, secrets_in
 from .options.general import CONFIG_OPTION
-from .sources import GivenOption, SettingsSource, read_argv, read_environ, read_keywords, read_toml
+from .sources import GivenOption, SettingsSource, read_argv, read_environ, read_format_options, read_keywords, read_toml
 from .values import Refused
 
-__all__ = ["Settings", "from_keywords", "resolve"]
+__all__ = ["Settings", "from_format_options", "from_keywords", "resolve"]
 
 _SHOWN_LENGTH = 80
 
@@ -111,6 +111,20 @@ def from_keywords(keywords: Mapping[str, Any], environ: Mapping[str, str] | None
     read_keywords(keywords, source)
     expand_bus_options(source.given, catalogue, source.problems)
     return _settle(source.given, catalogue, environ, source.problems)
+
+
+def from_format_options(name: str, options: Mapping[str, str], environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings of a format that Spark reads: its options beat the environment."""
+    from .formats import FORMATS
+
+    environ = os.environ if environ is None else environ
+    catalogue = Catalogue(FORMATS[name])
+    problems: list[str] = []
+    from_options, from_environ = (SettingsSource(catalogue, problems) for _ in range(2))
+    read_format_options(options, from_options)
+    read_environ(environ, from_environ)
+    given = {**from_environ.given, **from_options.given}
+    return _settle(given, catalogue, environ, problems)
 
 
 def _settle(given: Mapping[str, GivenOption], catalogue: Catalogue, environ: Mapping[str, str], problems: list[str]) -> Settings:

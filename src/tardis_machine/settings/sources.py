@@ -5,6 +5,7 @@ Invariant: a reader judges names, never values; what it can't place becomes a pr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from .commands import COMMANDS, all_options
 from .option import Option, one_of
 from .options.general import CONFIG_OPTION
 
-__all__ = ["GivenOption", "SettingsSource", "read_argv", "read_environ", "read_keywords", "read_toml"]
+__all__ = ["GivenOption", "SettingsSource", "read_argv", "read_environ", "read_format_options", "read_keywords", "read_toml"]
 
 Spell = Callable[[Option], str]
 """How a user writes an option in one place."""
@@ -209,25 +210,50 @@ def _dotted(option: Option) -> str:
     return f"{option.table}.{option.name.removeprefix(f'{option.table}-')}"
 
 
+def _as_format_option(option: Option) -> str:
+    first, *others = option.name.split("-")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def read_format_options(options: Mapping[str, str], source: SettingsSource) -> None:
+    """What Spark's users give a format: `dataTypes`, `kafkaBrokers`; Spark makes no difference between upper and lower case."""
+    source.catalogue.load_all()
+    known = {name.replace("-", ""): option for option in source.catalogue.options for name in option.names}
+    for name, value in options.items():
+        option = known.get(name.lower().replace("-", "").replace("_", ""))
+        if option is None:
+            source.refuse(name, name, _as_format_option)
+        else:
+            source.give_once(option, _as_format_option(option), _as_format_option, value)
+
+
 def read_keywords(keywords: Mapping[str, Any], source: SettingsSource) -> None:
-    """`api_key=…`, `kafka={"brokers": […]}`, `event_bus={"provider": "kafka", …}` or a list of such. None is not given."""
+    """`api_key=…`, `kafka={"brokers": […]}`, `event_bus={"provider": "kafka", …}` or a list of such. None is not given.
+
+    Names may be written as JavaScript does: `eventBus={"provider": "nats", "streamReplicas": 3}`.
+    """
     for key, value in keywords.items():
         if value is None:
             continue
-        if key == "event_bus":
+        if _name_of(key) == "event-bus":
             several = isinstance(value, list | tuple)
             for index, entry in enumerate(value if several else [value]):
-                _read_provider(f"event_bus[{index}]" if several else "event_bus", entry, source)
+                _read_provider(f"{key}[{index}]" if several else key, entry, source)
         elif key in BUS_MODULES:
             _read_bus(key, key, value, source)
         else:
             _read_keyword(key, value, source)
 
 
+def _name_of(key: str) -> str:
+    """`api_key` and `apiKey` are `api-key`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", key).lower().replace("_", "-")
+
+
 def _read_keyword(key: str, value: object, source: SettingsSource) -> None:
     from difflib import get_close_matches
 
-    option = source.catalogue.find(key.rstrip("_").replace("_", "-"))
+    option = source.catalogue.find(_name_of(key.rstrip("_")))
     if option is CONFIG_OPTION:
         source.problems.append(f"{key}: settings given in Python can't come from a file as well")
     elif option is not None:
@@ -264,7 +290,7 @@ def _read_bus(bus: str, label: str, options: object, source: SettingsSource) -> 
         return f"{label}.{option.name.removeprefix(f'{bus}-').replace('-', '_')}"
 
     for key, value in options.items():
-        name = f"{bus}-{str(key).replace('_', '-')}"
+        name = f"{bus}-{_name_of(str(key))}"
         option = source.catalogue.find(name)
         if option is None:
             source.refuse(f"{label}.{key}", name, spell)

@@ -24,7 +24,7 @@ from tests.servers.proxy import FaultProxy
 REQUEST_TIMEOUT_S = 3.0
 # Of the entries of a call; never so many that one fails more often than it is tried.
 SOME = 0.2
-CREDENTIALS = {"access-key-id": "AKIATEST", "secret-access-key": "s3cr3t/key", "session-token": "t0ken=="}
+CREDENTIALS = {"access-key": "AKIATEST", "secret-key": "s3cr3t/key", "session-token": "t0ken=="}
 
 
 class AwsUnderTest(BusUnderTest):

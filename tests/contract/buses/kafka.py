@@ -123,6 +123,8 @@ class KafkaUnderTest(BusUnderTest):
             Misconfiguration({"topic": "nowhere"}, "has no topic nowhere, and --kafka-create-topics is off"),
             Misconfiguration({"topic-routing": "trade:no-trades"}, "has no topic no-trades"),
             Misconfiguration({"topic": "a topic"}, "expected a topic's name"),
+            Misconfiguration({"dead-letter-topic": "no-letters"}, "has no topic no-letters"),
+            Misconfiguration({"dead-letter-topic": "a/b"}, "--kafka-dead-letter-topic: expected .*, got 'a/b'"),
             Misconfiguration({"topic-routing": "trade:a/b"}, "--kafka-topic-routing: expected .*, got 'a/b'"),
             Misconfiguration(
                 {"headers": "none", "static-headers": "desk:delta"},

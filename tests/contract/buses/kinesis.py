@@ -56,10 +56,12 @@ class KinesisUnderTest(AwsUnderTest):
             Misconfiguration({"stream": "no-such-stream"}, "no-such-stream.* not found"),
             Misconfiguration({"stream": "a stream"}, "expected the name of a stream"),
             Misconfiguration({"stream-routing": "trade:a b"}, "'a b'"),
+            Misconfiguration({"dead-letter-stream": "a b"}, "--kinesis-dead-letter-stream: .*'a b'"),
+            Misconfiguration({"dead-letter-stream": "no-such-stream"}, "no-such-stream.* not found"),
             Misconfiguration({"stream-routing": "trade:no-such-stream"}, "no-such-stream.* not found"),
             Misconfiguration({"max-batch-size": 501}, "from 1 to 500"),
             Misconfiguration({"max-record-bytes": "11MiB"}, "max-record-bytes"),
             Misconfiguration({"max-record-bytes": "2MiB"}, "accepts at most 1048576"),
-            Misconfiguration({"secret-access-key": ""}, "secret-access-key"),
+            Misconfiguration({"secret-key": ""}, "secret-key"),
             Misconfiguration({"ca-bundle": self.folder / "none.pem"}, "ca-bundle: .*none.pem' is not a file"),
         ]

@@ -96,6 +96,8 @@ class NatsUnderTest(BusUnderTest):
             Misconfiguration({"subject": "market.>"}, "--nats-subject: 'market.>' has a wildcard"),
             Misconfiguration({"subject-template": "a b.{{symbol}}"}, "--nats-subject-template: .* has a space"),
             Misconfiguration({"subject-routing": "trade:$JS.x"}, "--nats-subject-routing: .* begins with"),
+            Misconfiguration({"dead-letter-subject": "a..b"}, "--nats-dead-letter-subject: 'a..b' has an empty token"),
+            Misconfiguration({"dead-letter-subject": "letters"}, "no stream of the NATS server has the subject letters"),
             Misconfiguration({"subject": "elsewhere"}, "no stream of the NATS server has the subject elsewhere"),
             Misconfiguration({"stream": "MARKET", "subject": "other"}, "MARKET has the subjects market.all, but not other"),
             Misconfiguration({"stream": "a.b"}, "the name of a stream can't have a space, dot"),

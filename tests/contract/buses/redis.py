@@ -76,6 +76,7 @@ class RedisUnderTest(BusUnderTest):
             Misconfiguration({"db": 99}, "has no database 99"),
             Misconfiguration({"stream": "text"}, "'text' did not take events, as a key of that name holds something else"),
             Misconfiguration({"stream-routing": "trade:text"}, "'text' did not take events"),
+            Misconfiguration({"dead-letter-stream": "text"}, "'text' did not take events"),
             Misconfiguration({"stream-template": "{{symbl}}"}, r"\{\{symbl\}\}"),
             Misconfiguration({"static-headers": "key:x"}, "--redis-static-headers: 'key' can't be set"),
             Misconfiguration({"host": "localhost:6379"}, "expected a host name; its port is --redis-port"),

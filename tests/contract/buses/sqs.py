@@ -73,6 +73,8 @@ class SqsUnderTest(AwsUnderTest):
             Misconfiguration({"queue-url": f"{beside}/no-such-queue"}, "no-such-queue.* does not exist"),
             Misconfiguration({"queue-routing": "trade:no-such-queue"}, "no-such-queue.* does not exist"),
             Misconfiguration({"queue-routing": "trade:a b"}, "/a b has an invalid name"),
+            Misconfiguration({"dead-letter-queue": "a b"}, "/a b has an invalid name"),
+            Misconfiguration({"dead-letter-queue": "no-such-queue"}, "no-such-queue.* does not exist"),
             Misconfiguration(
                 {"queue-routing": "trade:https://elsewhere/1/x"}, "elsewhere.* is not at the address of --sqs-queue-url"
             ),
@@ -81,7 +83,7 @@ class SqsUnderTest(AwsUnderTest):
             Misconfiguration({"attributes": "eventId:{{symbol}}"}, "'eventId'"),
             Misconfiguration({"static-attributes": "AWS.x:1"}, "'AWS.x'"),
             Misconfiguration({"max-batch-size": 11}, "from 1 to 10"),
-            Misconfiguration({"secret-access-key": ""}, "secret-access-key"),
+            Misconfiguration({"secret-key": ""}, "secret-key"),
         ]
 
 

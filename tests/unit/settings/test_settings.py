@@ -392,10 +392,57 @@ def test_keywords_say_the_same_as_flags() -> None:
         from_keywords({"api_key": "k", "cache_dir": Path("/c"), "kafka": group, "redis": None}, {}),
         from_keywords({"api_key": "k", "cache_dir": "/c", "event_bus": {"provider": "kafka", **group}}, {}),
         from_keywords({"api_key": "k", "cache_dir": "/c", "event_bus": [{"provider": "kafka", **group}]}, {}),
+        from_keywords(
+            {
+                "apiKey": "k",
+                "cacheDir": "/c",
+                "eventBus": {"provider": "kafka", "brokers": "a,b", "topic": "t", "topicRouting": {"trade": "x"}},
+            },
+            {},
+        ),
     ]
     for found in same:
         assert dict(found) == dict(resolve(flags, {}))
         assert found.buses == ("kafka",)
+
+
+PASSWORDS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("nats", {"servers": "a", "subject": "s", "user": "u"}, "pass", "password"),
+    ("kinesis", {"stream": "s", "secret-access-key": "x"}, "access-key", "access_key_id"),
+    ("kinesis", {"stream": "s", "access-key-id": "x"}, "secret-key", "secret_access_key"),
+    ("sqs", {"queue-url": "http://a/1/q", "secret-access-key": "x"}, "access-key", "access_key_id"),
+    ("sqs", {"queue-url": "http://a/1/q", "access-key-id": "x"}, "secret-key", "secret_access_key"),
+]
+
+
+@pytest.mark.parametrize(("bus", "needed", "typed", "name"), PASSWORDS)
+def test_names_that_people_type_are_options_everywhere_and_secret(
+    bus: str, needed: dict[str, Any], typed: str, name: str
+) -> None:
+    flags = [word for key, value in needed.items() for word in (f"--{bus}-{key}", value)]
+    variable = f"TM_{bus}_{typed}".upper().replace("-", "_")
+    camel = typed.replace("-k", "K")
+    for found in (
+        resolve([*flags, f"--{bus}-{typed}", "hush-hush"], {}),
+        resolve(flags, {variable: "hush-hush"}),
+        from_keywords({bus: {**needed, typed.replace("-", "_"): "hush-hush"}}, {}),
+        from_keywords({"eventBus": {"provider": bus, **needed, camel: "hush-hush"}}, {}),
+    ):
+        assert found.for_bus(bus)[name] == "hush-hush"
+        assert "hush-hush" in found.secrets()
+        assert "hush-hush" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("typed", "means"),
+    [("scram-sha-256", "scram-256"), ("SCRAM-SHA-512", "scram-512"), ("PLAIN", "plain"), ("scram-256", "scram-256")],
+)
+def test_mechanisms_are_known_by_their_own_names(monkeypatch: pytest.MonkeyPatch, typed: str, means: str) -> None:
+    monkeypatch.undo()  # the options of the bus itself
+    flags = ["--kafka-brokers", "a", "--kafka-topic", "t", "--kafka-sasl-mechanism", typed]
+    assert resolve(flags, {}).for_bus("kafka")["sasl_mechanism"] == means
+    settings = resolve(flags[:4], {"TM_KAFKA_SASL_MECHANISM": typed})
+    assert settings.for_bus("kafka")["sasl_mechanism"] == means
 
 
 def test_keywords_do_not_read_the_environment() -> None:

@@ -28,14 +28,17 @@ _MESSAGE_LENGTH = 300
 def aws_options(prefix: str) -> tuple[Option, ...]:
     """Region, credentials and endpoint, as `--{prefix}-…`."""
 
-    def option(name: str, help_: str, **fields: Any) -> Option:
-        return Option(name=f"{prefix}-{name}", help=help_, group=prefix, **fields)
+    def option(name: str, help_: str, *, alias: str = "", **fields: Any) -> Option:
+        aliases = (f"{prefix}-{alias}",) if alias else ()
+        return Option(name=f"{prefix}-{name}", help=help_, group=prefix, aliases=aliases, **fields)
 
     chain = "by default from the usual AWS chain (environment, profile, role)"
     return (
         option("region", f"AWS region; {chain}", parse=text(), metavar="REGION"),
-        option("access-key-id", f"AWS access key; {chain}", parse=text(), metavar="KEY", secret=True),
-        option("secret-access-key", "Secret of the AWS access key", parse=text(), metavar="SECRET", secret=True),
+        option("access-key-id", f"AWS access key; {chain}", alias="access-key", parse=text(), metavar="KEY", secret=True),
+        option(
+            "secret-access-key", "Secret of the AWS access key", alias="secret-key", parse=text(), metavar="SECRET", secret=True
+        ),
         option("session-token", "Session token of temporary credentials", parse=text(), metavar="TOKEN", secret=True),
         option("endpoint-url", "URL of the service, if it is not AWS itself", parse=url("http", "https")),
         option("ca-bundle", "File of certificates (PEM) to trust; AWS_CA_BUNDLE does the same", parse=path),

@@ -237,10 +237,12 @@ def _to_headers(
     if len({tuple(name for name, _ in (*route.headers_before, *route.headers_after)) for route in distinct}) > 1:
         return _to_varied_headers([hexes[start : start + 32] for start in range(0, 32 * count, 32)], routes)
     first = distinct[0]
-    names = [*(name for name, _ in first.headers_before), "eventId", *(name for name, _ in first.headers_after)]
+    id_headers = ["eventId", *filter(None, [first.also_id_header])]
+    names = [*(name for name, _ in first.headers_before), *id_headers, *(name for name, _ in first.headers_after)]
     by_route = [[value for _, value in (*route.headers_before, *route.headers_after)] for route in distinct]
     columns = [_texts(values).take(rows) for values in zip(*by_route, strict=True)]
-    columns.insert(len(first.headers_before), _to_array(range(0, 32 * count + 1, 32), hexes, pa.string()))
+    at = len(first.headers_before)
+    columns[at:at] = [_to_array(range(0, 32 * count + 1, 32), hexes, pa.string())] * len(id_headers)
     width = len(columns)
     # The first header of all rows, then the second, and so on, become the headers of the first row, then of the second.
     order = array("i", bytes(4 * count * width))
@@ -261,7 +263,8 @@ def _to_varied_headers(hexes: Sequence[bytes], routes: Sequence[Route]) -> pyarr
     values: list[bytes] = []
     offsets = [0]
     for route, event_id in zip(routes, hexes, strict=True):
-        headers = [*route.headers_before, ("eventId", event_id), *route.headers_after]
+        also = [(route.also_id_header, event_id)] if route.also_id_header else []
+        headers = [*route.headers_before, ("eventId", event_id), *also, *route.headers_after]
         names += [name.encode() for name, _ in headers]
         values += [value for _, value in headers]
         offsets.append(len(names))

@@ -35,6 +35,7 @@ LARGEST_MESSAGE_BYTES = 1024**2
 ID_CHARACTERS = 128
 """Of a message group and of a deduplication id."""
 CONCURRENT_SENDS = 16
+CLOUDEVENT_ATTRIBUTES = 6
 REQUEST_META = 5
 """How many attributes the meta of a request makes: request_id, session_id, transport, route, app_version."""
 
@@ -133,9 +134,11 @@ def _attribute_problems(options: Mapping[str, Any]) -> list[str]:
         for name in [*names, *([prefix] if prefix else [])]
         if not _ATTRIBUTE_NAME.fullmatch(f"{name}x" if name == prefix else name)
     ]
-    count = len(RESERVED_HEADERS) + len(names) + (REQUEST_META if prefix is not None else 0)
+    cloudevents = CLOUDEVENT_ATTRIBUTES if options["cloudevents"] else 0
+    count = len(RESERVED_HEADERS) + cloudevents + len(names) + (REQUEST_META if prefix is not None else 0)
     if count > ATTRIBUTES:
-        always = f"{', '.join(RESERVED_HEADERS)}, {len(names)} of your own"
+        always = ", ".join(RESERVED_HEADERS) + (f", {cloudevents} of CloudEvents" if cloudevents else "")
+        always += f", {len(names)} of your own"
         meta = f" and {REQUEST_META} of the request's meta" if prefix is not None else ""
         problems.append(f"SQS accepts {ATTRIBUTES} attributes a message, but there are {count}: {always}{meta}")
     return problems
@@ -308,16 +311,16 @@ def _size_of(attributes: Mapping[str, str], unsaid: int = MESSAGE_BYTES) -> int:
 class Attributes:
     """The attributes that all messages of a route have, and what they add to a message's size."""
 
-    __slots__ = ("group", "members", "size_bytes")
+    __slots__ = ("group", "id_names", "members", "size_bytes")
 
     def __init__(self, route: Route) -> None:
         # SQS takes no empty value; what does not fit is the request's meta, which the event has too.
         headers = [(name, value.decode()) for name, value in (*route.headers_before, *route.headers_after) if value]
-        self.members = {name: {"DataType": _TYPE, "StringValue": value} for name, value in headers[: ATTRIBUTES - 1]}
-        event_id_bytes = len("eventId") + len(_TYPE) + 32
-        self.size_bytes = event_id_bytes + sum(
-            len(name.encode()) + len(_TYPE) + len(value.encode()) for name, value in headers[: ATTRIBUTES - 1]
-        )
+        self.id_names = ("eventId", route.also_id_header) if route.also_id_header else ("eventId",)
+        headers = headers[: ATTRIBUTES - len(self.id_names)]
+        self.members = {name: {"DataType": _TYPE, "StringValue": value} for name, value in headers}
+        id_bytes = sum(len(name) + len(_TYPE) + 32 for name in self.id_names)
+        self.size_bytes = id_bytes + sum(len(name.encode()) + len(_TYPE) + len(value.encode()) for name, value in headers)
         self.group = to_id(route.key) if is_fifo(route.destination) else None
 
 
@@ -328,7 +331,7 @@ def to_entry(record: Record, index: int, attributes: Attributes, copy: str = "")
     body: dict[str, Any] = {
         "Id": str(index),
         "MessageBody": text,
-        "MessageAttributes": {**attributes.members, "eventId": event_id},
+        "MessageAttributes": attributes.members | dict.fromkeys(attributes.id_names, event_id),
     }
     if attributes.group is not None:
         body["MessageGroupId"] = attributes.group

@@ -11,7 +11,9 @@ for each event but to make its record.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...bronze.bundle import Bundle
 from ...bronze.event import Event
@@ -33,6 +35,7 @@ from .drop_notice import DropNotice
 from .housekeeping import Housekeeping
 from .intake import Intake
 from .ledger_writer import LedgerWriter
+from .letter_copies import LetterCopies
 from .monitor import BusMonitor
 from .parcel import Oversize, Parcel, ParcelBuilder
 from .pump import Pump
@@ -41,11 +44,15 @@ from .shutdown import Shutdown
 from .waiters import Waiters
 from .written_ahead import WrittenAhead
 
+if TYPE_CHECKING:
+    from ..tracing import Tracing
+
 __all__ = ["Courier"]
 
 
 class Courier:
-    """Delivers to one bus. `wall_us` is the time of day in microseconds, `random` gives numbers from 0 to 1."""
+    """Delivers to one bus. `wall_us` is the time of day in microseconds, `random` gives numbers from 0 to 1, `letters` is where
+    copies of dead letters go."""
 
     def __init__(
         self,
@@ -61,6 +68,8 @@ class Courier:
         block_timeout_s: float,
         random: Callable[[], float],
         wall_us: Callable[[], int],
+        letters: tuple[EventBus, Router] | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         name = bus.name
         self.name = name
@@ -75,14 +84,28 @@ class Courier:
         self._delivery = delivery = Delivery(policy, bus.limits, random)
         # What can be seen of it.
         self._monitor = monitor = BusMonitor(name, delivery, spool, dead_letters, clocks)
+        self._copies = copies = None if letters is None else LetterCopies(*letters, policy, random, log)
         # The thread of spool, ledger and dead letters.
         self._disk_thread = thread = DiskThread(name)
         ledger_writer = LedgerWriter(name, ledger, delivery, thread, clocks, log)
-        self._sessions = sessions = Sessions(ledger, ledger_writer, delivery, router, clocks)
+        on_resolved = None if tracing is None else partial(tracing.note_resolved, name)
+        self._sessions = sessions = Sessions(ledger, ledger_writer, delivery, router, clocks, on_resolved)
         self._written_ahead = written_ahead = WrittenAhead(sessions)
-        self._bus_calls = calls = BusCalls(bus, delivery, monitor, clocks, log)
+        self._bus_calls = calls = BusCalls(bus, delivery, monitor, clocks, log, tracing)
         self._disk_calls = disk = DiskCalls(
-            name, spool, ledger, dead_letters, delivery, router, ledger_writer, written_ahead, monitor, thread, clocks, log
+            name,
+            spool,
+            ledger,
+            dead_letters,
+            copies,
+            delivery,
+            router,
+            ledger_writer,
+            written_ahead,
+            monitor,
+            thread,
+            clocks,
+            log,
         )
         self._pump = pump = Pump(delivery, calls, disk, ledger_writer, clocks, self._after_round)
         self._intake = intake = Intake(name, policy, block_timeout_s, delivery, sessions, written_ahead, clocks, pump.wake)
@@ -93,7 +116,7 @@ class Courier:
         )
         # Those that wait until nothing is left.
         self._drained = Waiters()
-        self._shutdown = Shutdown(intake, pump, housekeeping, sessions, disk, calls, monitor, self._drained)
+        self._shutdown = Shutdown(intake, pump, housekeeping, sessions, disk, calls, copies, monitor, self._drained)
 
     async def start(self, connect_timeout_s: float) -> None:
         """Opens the spool, connects, and closes what an earlier process left open; a Terminal error of the bus is raised.
@@ -110,6 +133,8 @@ class Courier:
         self._pump.wake()
         self._housekeeping.start()
         refusal = await self._bus_calls.first_refusal(connect_timeout_s)
+        if refusal is None and self._copies is not None:
+            refusal = await self._copies.first_refusal(connect_timeout_s)
         if refusal is not None:
             await self.abort()
             raise refusal
@@ -154,6 +179,7 @@ class Courier:
         self._drop_notice.publish_if_due()
         self._monitor.note_state()
         self._intake.wake_waiters()
+        self._sessions.note_resolved()
         if self._delivery.is_idle:
             self._drained.wake()
 

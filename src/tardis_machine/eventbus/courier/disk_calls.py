@@ -21,6 +21,7 @@ from ..spool_span import SpoolSpan
 from .clocks import Clocks
 from .disk_thread import DiskThread
 from .ledger_writer import LedgerWriter
+from .letter_copies import LetterCopies
 from .monitor import BusMonitor
 from .written_ahead import WrittenAhead
 
@@ -36,6 +37,7 @@ class DiskCalls:
         spool: Spool,
         ledger: Ledger,
         dead_letters: DeadLetters,
+        copies: LetterCopies | None,
         delivery: Delivery,
         router: Router,
         ledger_writer: LedgerWriter,
@@ -49,6 +51,7 @@ class DiskCalls:
         self._spool = spool
         self._ledger = ledger
         self._dead_letters = dead_letters
+        self._copies = copies
         self._delivery = delivery
         self._router = router
         self._ledger_writer = ledger_writer
@@ -118,6 +121,8 @@ class DiskCalls:
         else:
             self._written_ahead.note_written(self._delivery.dead_lettered())
             self._monitor.note_dead_letters(len(letters), letters[0][1])
+            if self._copies is not None:
+                self._copies.put(letters)
 
     async def leave_all(self) -> None:
         """Ends the delivery: what is undeliverable is written once more, and what is left in memory only goes to the spool."""

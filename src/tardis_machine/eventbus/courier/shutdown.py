@@ -11,6 +11,7 @@ from .bus_calls import BusCalls
 from .disk_calls import DiskCalls
 from .housekeeping import Housekeeping
 from .intake import Intake
+from .letter_copies import LetterCopies
 from .monitor import BusMonitor
 from .pump import Pump
 from .sessions import Sessions
@@ -30,6 +31,7 @@ class Shutdown:
         sessions: Sessions,
         disk: DiskCalls,
         bus: BusCalls,
+        copies: LetterCopies | None,
         monitor: BusMonitor,
         drained: Waiters,
     ) -> None:
@@ -39,6 +41,7 @@ class Shutdown:
         self._sessions = sessions
         self._disk = disk
         self._bus = bus
+        self._copies = copies
         self._monitor = monitor
         self._drained = drained
         # Runs from the first time it is asked for.
@@ -63,4 +66,6 @@ class Shutdown:
         await self._housekeeping.run_once()
         await self._disk.close()
         self._monitor.note_closed()
+        if self._copies is not None:
+            await self._copies.close()
         await self._bus.close()

@@ -19,11 +19,13 @@ from .funding import FUNDING, funding
 from .gaps import GAPS, gaps
 from .liquidations import LIQUIDATIONS, liquidations
 from .markouts import MARKOUTS, markouts
+from .notional import SOURCE as INSTRUMENTS_SOURCE
 from .order_flow import ORDER_FLOW, order_flow
 from .product import GoldProduct
 from .rebuilding import TOP, Sampling
 from .top_of_book import TOP_OF_BOOK
 from .trades_with_quotes import TRADES_WITH_QUOTES, trades_with_quotes
+from .turnover import TURNOVER, turnover
 from .volatility import VOLATILITY, volatility
 
 __all__ = ["GOLD_TABLES", "Chosen", "parse_products"]
@@ -39,11 +41,12 @@ GOLD_TABLES: tuple[Table, ...] = (
     VOLATILITY,
     FUNDING,
     LIQUIDATIONS,
+    TURNOVER,
     GAPS,
     DATA_QUALITY,
 )
 
-SOURCES = ("trades", "book_changes", "derivative_tickers", "liquidations", "control_events", "events")
+SOURCES = ("trades", "book_changes", "derivative_tickers", "liquidations", "control_events", "events", INSTRUMENTS_SOURCE)
 """The silver tables that gold is made of, and bronze.events."""
 BOOK_SOURCES = frozenset({"book_changes", "control_events"})
 
@@ -53,6 +56,7 @@ _BY_INTERVAL: Mapping[str, Callable[[str], GoldProduct]] = {
     "volatility": volatility,
     "funding": funding,
     "liquidations": liquidations,
+    "turnover": turnover,
 }
 _PLAIN: Mapping[str, Callable[[], GoldProduct]] = {
     "trades_with_quotes": trades_with_quotes,
@@ -80,6 +84,12 @@ class Chosen:
         """The tables whose new rows say what is computed, in an order that is fixed: a checkpoint remembers them by their place."""
         wanted = {name for product in self.products for name in product.reads} | (BOOK_SOURCES if self.has_books else set())
         return tuple(name for name in SOURCES if name in wanted)
+
+    @property
+    def identity(self) -> str:
+        """What a stream that keeps all of it is known by; another one where it reads other tables than in an earlier release."""
+        reads_instruments = INSTRUMENTS_SOURCE in self.sources
+        return ",".join((*self.names, *([INSTRUMENTS_SOURCE] if reads_instruments else ())))
 
     @property
     def tables(self) -> tuple[Table, ...]:

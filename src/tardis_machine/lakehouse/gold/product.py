@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..commits import Commits
 from ..lake import Lake
 from ..tables import Table
 from .touched import Touched
@@ -41,6 +42,7 @@ class Scope:
     """In the columns of `touched.WINDOWS`; at least one."""
     interval_us: int
     touched: Touched
+    commits: Commits
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -116,13 +118,16 @@ class GoldProduct:
     """False: its windows are of whole exchanges."""
     reopened: Callable[[Scope], pa.Table] | None = field(default=None, compare=False)
     """Further windows that may have changed, given those that new rows touch."""
+    touched_by: frozenset[str] | None = None
+    """Of what it reads, the sources whose new rows touch the windows that they lie in; others only reopen windows. None: all."""
     may_vanish: bool = False
     """Whether a row may be there no more when its window is computed again."""
 
     def windows(self, touched: Touched) -> pa.Table:
         """The windows that new rows touch."""
+        sources = self.reads if self.touched_by is None else self.touched_by
         return touched.windows(
-            self.reads, clock=self.clock, length_us=self.interval_us, reach_us=self.reach_us, by_symbol=self.by_symbol
+            sources, clock=self.clock, length_us=self.interval_us, reach_us=self.reach_us, by_symbol=self.by_symbol
         )
 
     @property

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...telemetry import get_logger
+from ..instruments import INSTRUMENTS, exchanges_of
 from ..lake import Lake, prepare_table
 from ..rewriting import Replacement, replace_rows
 from ..silver import SILVER_TABLES
@@ -24,6 +26,7 @@ from ..tables import EVENTS, Table
 from . import Chosen
 from .book_state import BOOK_STATE, book_state
 from .books import BOOKS_TABLE, RebuildRange, rebuild_books
+from .notional import SOURCE as INSTRUMENTS_SOURCE
 from .product import GoldProduct, Scope, time_of
 from .rebuilding import BOOKS, SECONDS, TOP
 from .settled import Settled, settle
@@ -36,7 +39,13 @@ if TYPE_CHECKING:
 
 __all__ = ["GoldWriter", "read_changes"]
 
-_TABLES: Mapping[str, Table] = {"events": EVENTS, **{silver.name: silver.table for silver in SILVER_TABLES}}
+_TABLES: Mapping[str, Table] = {
+    "events": EVENTS,
+    INSTRUMENTS_SOURCE: INSTRUMENTS,
+    **{silver.name: silver.table for silver in SILVER_TABLES},
+}
+
+_log = get_logger("lakehouse.gold")
 
 
 def read_changes(spark: SparkSession, lake: Lake, chosen: Chosen, max_batch_bytes: int) -> DataFrame:
@@ -75,6 +84,8 @@ class GoldWriter(BatchWriter):
         self._made: set[str] = set()
         # By product, an instant that none of its rows is later than.
         self._latest_us: dict[str, int] = {}
+        # Exchanges whose instruments were looked for.
+        self._looked_for: set[str] = set()
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Books first, as other products read them."""
@@ -88,13 +99,29 @@ class GoldWriter(BatchWriter):
             seconds = self._write_books(spark, touched)
             if seconds is not None and self._chosen.has_tops:
                 touched = touched.with_seconds(TOP, seconds)
+        if INSTRUMENTS_SOURCE in self._chosen.sources:
+            self._look_for_instruments(touched)
         for product in self._chosen.products:
             if product.reads & touched.sources:
                 self._write_product(spark, touched, product)
 
+    def _look_for_instruments(self, touched: Touched) -> None:
+        """Says once of an exchange that its notional is not known."""
+        exchanges = {*touched.table["exchange"].unique().to_pylist()} - self._looked_for
+        if exchanges:
+            self._looked_for |= exchanges
+            unknown = sorted(exchanges.difference(exchanges_of(self.lake, INSTRUMENTS)))
+            if unknown:
+                _log.warning(
+                    "the lake has no instruments of an exchange, so notional is null there: 'lake instruments' asks for them",
+                    exchanges=", ".join(unknown),
+                )
+
     def _write_books(self, spark: SparkSession, touched: Touched) -> pa.Table | None:
         """Rebuilds books; in which seconds tops may have changed, however often a batch that was cut off ran before."""
-        rebuilt = rebuild_books(spark, self.lake, touched, self._chosen.book_states)
+        rebuilt = rebuild_books(
+            spark, self.lake, touched, self._chosen.book_states, self.appender.commits.first_date(BOOKS_TABLE)
+        )
         if rebuilt is None:
             return None
         rows, since_us = settle(rebuilt.rows, has_levels=True), min(place.emit_from_us for place in rebuilt.ranges)
@@ -131,9 +158,11 @@ class GoldWriter(BatchWriter):
         return seconds
 
     def _write_product(self, spark: SparkSession, touched: Touched, product: GoldProduct) -> None:
-        scope = Scope(spark, self.lake, product.windows(touched), product.interval_us, touched)
+        scope = Scope(spark, self.lake, product.windows(touched), product.interval_us, touched, self.appender.commits)
         if product.reopened is not None and (product.name in self._latest_us or product.table.name not in self._made):
             scope = replace(scope, windows=distinct(pa.concat_tables([scope.windows, product.reopened(scope)])))
+        if not scope.windows.num_rows:
+            return
 
         def vanishing(table: DataFrame) -> DataFrame:
             return scope.in_windows(table, time_of(product.table), product.place)

@@ -56,11 +56,28 @@ class SilverWriter(BatchWriter):
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Appends to each table what it has not yet."""
+        tables, planned = self._plan(batch)
+        if tables:
+            self.append_batch(tasks(batch.sparkSession, planned), partial(each_item, planned, run_task), tables, batch_id)
+
+    def write_missed(self, batch: DataFrame) -> None:
+        """Appends what tables lack of a batch that was written before; what was refused then is in the quarantine already."""
+        tables, planned = self._plan(batch)
+        if not tables:
+            return
+        work = partial(each_item, planned, run_task)
+        files = self.appender.write(tasks(batch.sparkSession, planned), work, *tables, QUARANTINE)
+        for table in tables:
+            self.appender.commits.commit(table, [file for file in files if file.table == table.name])
+        self.appender.commits.remove(QUARANTINE, [file for file in files if file.table == QUARANTINE.name])
+
+    def _plan(self, batch: DataFrame) -> tuple[list[Table], list[SilverTask]]:
+        """The tables that a batch has rows of, and the tasks for its files."""
         found = batch.distinct().collect()
         cases = {row["payload_case"] for row in found}
         present = [silver for silver in SILVER_TABLES if cases.intersection(silver.cases)]
         if not present:
-            return
+            return [], []
         # Parts come last: a batch that is cut off before that still has all its parts to put together.
         tables = [
             *(silver.table for silver in present),
@@ -68,8 +85,7 @@ class SilverWriter(BatchWriter):
         ]
         for table in tables:
             self.prepare(table)
-        planned = _plan_tasks(found, tables, self.appender.commits, cores(batch.sparkSession))
-        self.append_batch(tasks(batch.sparkSession, planned), partial(each_item, planned, run_task), tables, batch_id)
+        return tables, _plan_tasks(found, tables, self.appender.commits, cores(batch.sparkSession))
 
 
 def _plan_tasks(found: list[Row], tables: list[Table], commits: Commits, most: int) -> list[SilverTask]:

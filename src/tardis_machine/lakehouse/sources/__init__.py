@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ...errors import LakeError
-from .contract import ExpectedRows, Source, SourceReceiver, SourceStream, ToRecords
+from .contract import FindLost, Source, SourceReceiver, SourceStream, ToRecords
 
 if TYPE_CHECKING:
     from ...settings import Settings
 
-__all__ = ["SOURCES", "ExpectedRows", "Source", "SourceReceiver", "SourceStream", "ToRecords", "create_source"]
+__all__ = ["SOURCES", "FindLost", "Source", "SourceReceiver", "SourceStream", "ToRecords", "create_source"]
 
 SOURCES: Mapping[str, str] = {name: f"{__name__}.{name}" for name in ("files", "kafka", "redis", "nats", "kinesis", "sqs")}
 """Name to module; a source is added with one word here."""

@@ -16,13 +16,26 @@ if TYPE_CHECKING:
 
     from ..storage import Storage
 
-__all__ = ["ExpectedRows", "Source", "SourceReceiver", "SourceStream", "ToRecords"]
+__all__ = ["CountRecords", "FindLost", "Source", "SourceReceiver", "SourceStream", "ToRecords", "lost_by_count"]
 
 ToRecords = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What workers make of the rows of a stream: batches of `records.SCHEMA`."""
 
-ExpectedRows = Callable[[Mapping[str, Any], Mapping[str, Any]], int | None]
+CountRecords = Callable[[Mapping[str, Any], Mapping[str, Any]], int | None]
 """How many records lie after one offset, up to and with another; None where some are gone and nobody knows how many."""
+
+FindLost = Callable[[Mapping[str, Any], Mapping[str, Any], int], int | None]
+"""How many records a batch between two offsets lacks, once so many rows were read of it; None where nobody knows how many."""
+
+
+def lost_by_count(count: CountRecords) -> FindLost:
+    """For sources that count their records."""
+
+    def find_lost(start: Mapping[str, Any], end: Mapping[str, Any], rows: int) -> int | None:
+        expected = count(start, end)
+        return None if expected is None else expected - rows
+
+    return find_lost
 
 
 def as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -35,8 +48,8 @@ class SourceStream(NamedTuple):
 
     rows: DataFrame
     to_records: ToRecords = as_they_are
-    expected_rows: ExpectedRows | None = None
-    """Given where records may be gone before they are read. What a batch then has too few is reported as lost."""
+    find_lost: FindLost | None = None
+    """Given where records may be gone before they are read. What a batch then lacks is reported."""
 
 
 class SourceReceiver(Protocol):
@@ -62,8 +75,8 @@ class Source(Protocol):
     - Replay. A batch that was planned has the same records whenever it is read again, also by another process that has nothing but
       the two offsets in the checkpoint. Spark reads a batch again when a task fails, and after a job was killed.
     - Positions. `position` tells a record apart from every other one of the same bus and destination, for ever.
-    - Honest loss. Records that were there and are gone before they were read are never passed over in silence: the rows between
-      two offsets are counted as the bus counted them (`SourceStream.expected_rows`), so a batch has too few.
+    - Honest loss. Records that were there and are gone before they were read are never passed over in silence: what a batch lacks is
+      found out when it was read (`SourceStream.find_lost`), by the count of the bus where it has one.
 
     A source may bring a record twice, in two batches or in one: silver keeps each event once.
     """
@@ -91,7 +104,7 @@ class Source(Protocol):
         last batch began and ended. It is called now and then while the stream runs, and so must not read the records.
         """
 
-    def receive(self, *, once: bool) -> AbstractContextManager[SourceReceiver | None]:
+    def receive(self, spark: SparkSession, *, once: bool) -> AbstractContextManager[SourceReceiver | None]:
         """A receiver that runs beside the stream, for as long as the context lasts; by default there is none.
 
         It is entered before `read_stream` is called. With `once`, all that there is has been received when it is entered.

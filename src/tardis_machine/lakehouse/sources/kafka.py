@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ..storage import Storage
 from ..unread import count_records
-from .contract import Source, SourceStream
+from .contract import Source, SourceStream, lost_by_count
 from .options import SourceOptions
 from .records import ROW_BYTES, SCHEMA
 
@@ -83,7 +83,7 @@ class KafkaSource(Source):
         stream = spark.readStream.format("kafka").options(**options)
         stream = stream.option("maxOffsetsPerTrigger", max(max_batch_bytes // ROW_BYTES, 1))
         rows = stream.load().select("key", "value", "headers", "partition", "offset", "timestamp", "topic")
-        return SourceStream(rows, to_records, expected_rows)
+        return SourceStream(rows, to_records, lost_by_count(expected_rows))
 
     def count_left(self, checkpoints: Storage, progress: str, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
         """Records up to the newest offsets, which the connector tells."""

@@ -102,7 +102,7 @@ class NatsReader(PartitionReader[NatsOptions]):
         end = min(last, max(offset.read, began) + limit)
         return PartitionOffset(at=str(end), read=end, began=offset.began, torn=offset.torn)
 
-    def split(self, partition: str, start: PartitionOffset | None, end: PartitionOffset) -> Sequence[OffsetRange]:
+    async def split(self, partition: str, start: PartitionOffset | None, end: PartitionOffset) -> Sequence[OffsetRange]:
         """Parts of the same number of messages."""
         first = end.began if start is None or start.torn != end.torn else start.read
         bounds = [*range(first, end.read, _RANGE), end.read]

@@ -3,13 +3,14 @@
 A stream counts the entries that were ever added to it (Redis 7), and so does an offset. So it is known how many entries were trimmed
 before they were read.
 
-Invariant: planning transfers ids, not entries; a range is two ids of one stream.
+Invariant: planning transfers ids, not entries, but for one; a range is two ids of one stream.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ _FIRST = "0-0"
 _STEP = 5000
 """Entries that are counted, or fetched, at a time: a server does nothing else meanwhile."""
 _MAX_HOPS = 5
+_RANGE, _MOST_RANGES = 20_000, 64
+"""Entries of one stream for which a further task is worth its start, about; and how many tasks at most."""
+_SEQUENCES = 2**64 - 1
 # The id of the last of the next entries, and their number, found where they lie.
 _COUNT = (
     "local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', ARGV[3]) "
@@ -143,10 +147,19 @@ class RedisReader(PartitionReader[RedisOptions]):
             return (entries[-1][0].decode(), len(entries)) if entries else ("", 0)
         return reply[0].decode(), reply[1]
 
-    def split(self, partition: str, start: PartitionOffset | None, end: PartitionOffset) -> Sequence[OffsetRange]:
-        """One range: ids say nothing of how many entries lie between them."""
+    async def split(self, partition: str, start: PartitionOffset | None, end: PartitionOffset) -> Sequence[OffsetRange]:
+        """Parts of the same stretch of ids, which is of time: how many entries lie between two ids is not known without reading them."""
         is_same = start is not None and start.torn == end.torn
-        return [OffsetRange(partition, start.at if start is not None and is_same else _FIRST, end.at)]
+        after, before = (start.at, start.read) if start is not None and is_same else (_FIRST, end.began)
+        parts = min(-(-(end.read - before) // _RANGE), _MOST_RANGES)
+        if parts <= 1:
+            return [OffsetRange(partition, after, end.at)]
+        # What was removed would be the longest stretch.
+        found = _checked(partition, await self._ask(partition, "XRANGE", partition, f"({after}", end.at, "COUNT", "1"))
+        first, last = _number(found[0][0].decode() if found else after), _number(end.at)
+        inner = {first + (last - first) * part // parts for part in range(1, parts)} - {last}
+        bounds = [after, *(f"{bound >> 64}-{bound & _SEQUENCES}" for bound in sorted(inner)), end.at]
+        return [OffsetRange(partition, *pair) for pair in pairwise(bounds)]
 
     async def fetch(self, part: OffsetRange, after: str) -> tuple[Columns, str]:
         """The next entries."""
@@ -189,3 +202,9 @@ def _checked(stream: str, reply: Any) -> Any:
 def _order(entry_id: str) -> tuple[int, int]:
     time_ms, _, number = entry_id.partition("-")
     return int(time_ms), int(number)
+
+
+def _number(entry_id: str) -> int:
+    """An id as one number that orders as ids do."""
+    time_ms, number = _order(entry_id)
+    return time_ms << 64 | number

@@ -125,10 +125,10 @@ class ObjectStore(Storage):
         except FileNotFoundError:
             return ""
 
-    def write_text(self, path: str, text: str) -> None:
+    def write_bytes(self, path: str, content: bytes | pa.Buffer) -> None:
         """In one request."""
         with self._files.open_output_stream(self._key(path)) as file:
-            file.write(text.encode())
+            file.write(content)
 
     def open_parquet(self, path: str) -> pq.ParquetFile:
         """What is asked for is fetched in as few requests as it can be."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 from aiohttp import web
@@ -14,6 +15,7 @@ from aiohttp import web
 from ...engine import Machine
 from ...errors import TardisMachineError, UpstreamError
 from ...exchanges import exchange_named
+from ...history.metadata import ExchangeDetails
 from ..metadata import exchange_details
 from .files import INDEX, PageFiles
 from .status import StatusFeed
@@ -35,12 +37,12 @@ def is_page_file(path: str) -> bool:
 
 
 class PageRoutes:
-    """The handlers. `may_control`: the page shows what steers replays of others too."""
+    """The handlers. `may_control`: the page shows what steers replays of others too; `lake_metrics`: where lake jobs tell theirs."""
 
-    def __init__(self, machine: Machine, *, may_control: bool) -> None:
+    def __init__(self, machine: Machine, *, may_control: bool, lake_metrics: Sequence[str]) -> None:
         self._machine = machine
         self._files = PageFiles()
-        self._status = StatusFeed(machine)
+        self._status = StatusFeed(machine, lake_metrics)
         self._may_control = may_control
         self._exchanges: asyncio.Task[bytes] | None = None
 
@@ -69,8 +71,8 @@ class PageRoutes:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """The state of the machine, each second, for as long as the browser listens."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-        await response.prepare(request)
         async with self._status as status:
+            await response.prepare(request)
             with suppress(ConnectionError):
                 while True:
                     await response.write(b"data: %b\n\n" % await status.next())
@@ -89,8 +91,12 @@ class PageRoutes:
             details = await exchange_details(self._machine, exchange_named(request.match_info["exchange"]).name)
         except UpstreamError:
             return web.json_response([])
-        listed = sorted(details.data.get("availableSymbols", ()), key=lambda symbol: symbol.get("availableTo") is not None)
-        return web.json_response([symbol["id"] for symbol in listed[:_MOST_SYMBOLS]])
+        return web.json_response(await self._machine.metadata.look_up(details, _symbols_of))
+
+
+def _symbols_of(details: ExchangeDetails) -> list[str]:
+    listed = sorted(details.get("availableSymbols", ()), key=lambda symbol: symbol.get("availableTo") is not None)
+    return [symbol["id"] for symbol in listed[:_MOST_SYMBOLS]]
 
 
 async def _list_exchanges() -> bytes:

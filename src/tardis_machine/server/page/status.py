@@ -1,4 +1,4 @@
-"""What the page's first view shows: feeds, buses, replays and what the server itself does, as one object.
+"""What the page's first view shows: feeds, buses, replays, lake jobs and what the server itself does, as one object.
 
 Invariant: made once a second for all browsers together, and only while there is one.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,12 +16,16 @@ from msgspec import to_builtins
 
 from ..._version import __version__
 from ...engine import Machine
+from ...errors import BusyError
 from ...telemetry import CONNECTIONS, MESSAGES_SENT
+from .lake import LakeJobs
 from .latency import ConfirmLatency
 
 __all__ = ["StatusFeed"]
 
 INTERVAL_S = 1.0
+MOST_SUBSCRIBERS = 100
+"""Each keeps a connection for as long as it likes, which others can't have."""
 
 
 class _Rates:
@@ -45,8 +49,9 @@ class _Rates:
 class StatusFeed:
     """Gives every subscriber the state of the machine, each second."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, lake_metrics: Sequence[str] = ()) -> None:
         self._machine = machine
+        self._lake_jobs = LakeJobs(lake_metrics)
         self._began_s = time.monotonic()
         self._rates = _Rates()
         self._latency = ConfirmLatency()
@@ -55,7 +60,9 @@ class StatusFeed:
         self._next: asyncio.Future[bytes] | None = None
 
     async def __aenter__(self) -> StatusFeed:
-        """One more browser looks."""
+        """One more browser looks; BusyError where too many do."""
+        if self._subscribers == MOST_SUBSCRIBERS:
+            raise BusyError(f"{MOST_SUBSCRIBERS} browsers look at this machine, and no more are allowed; try again later")
         self._subscribers += 1
         if self._ticking is None:
             self._next = asyncio.get_running_loop().create_future()
@@ -76,11 +83,12 @@ class StatusFeed:
         return await asyncio.shield(self._next)
 
     async def _tick(self) -> None:
-        while True:
-            assert self._next is not None
-            told, self._next = self._next, asyncio.get_running_loop().create_future()
-            told.set_result(orjson.dumps(self.look()))
-            await asyncio.sleep(INTERVAL_S)
+        async with self._lake_jobs.watched():
+            while True:
+                assert self._next is not None
+                told, self._next = self._next, asyncio.get_running_loop().create_future()
+                told.set_result(orjson.dumps(self.look()))
+                await asyncio.sleep(INTERVAL_S)
 
     def look(self) -> dict[str, Any]:
         """The state now."""
@@ -96,6 +104,7 @@ class StatusFeed:
             "feeds": self._feeds(),
             "buses": self._buses(),
             "replays": [player.status() for player in machine.players],
+            "lakeJobs": self._lake_jobs.states,
         }
 
     def _feeds(self) -> list[dict[str, Any]]:

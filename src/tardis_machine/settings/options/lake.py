@@ -5,17 +5,22 @@ Invariant: none of them needs Spark or Arrow to be read or shown.
 
 from __future__ import annotations
 
+from ..defaults import state_dir
 from ..option import Option
-from ..values import duration, items, pairs, path, size_bytes, switch, text, url
+from ..values import duration, integer, items, pairs, path, size_bytes, switch, text, url
 from .request import data_types, exchange, span, symbols
 
 __all__ = [
     "BACKFILL_OPTIONS",
+    "BATCH_BYTES",
+    "CERTIFICATE_OPTIONS",
     "DEFAULT_GOLD",
     "INGEST_OPTIONS",
+    "INSTRUMENTS_OPTIONS",
     "LAKE_OPTION",
     "LAKE_OPTIONS",
     "OPTIMIZE_OPTIONS",
+    "REGISTER_OPTIONS",
     "SQL_OPTIONS",
     "VERIFY_OPTIONS",
 ]
@@ -71,7 +76,29 @@ LAKE_OPTIONS = (
 
 DEFAULT_GOLD = ("bars_1m", "top_of_book", "gaps")
 
+BATCH_BYTES = Option(
+    name="lake-batch-bytes",
+    help="About how much a batch reads",
+    group="lake ingest",
+    parse=size_bytes(1),
+    default=256 * 1024**2,
+)
+
 LAYER_OPTIONS = (
+    Option(
+        name="metrics-port",
+        help="Port where the job answers /metrics; without it, nobody is answered",
+        group="lake ingest",
+        parse=integer(1, 65535, "PORT"),
+    ),
+    Option(
+        name="metrics-host",
+        help="Address for that port",
+        group="lake ingest",
+        parse=text(),
+        metavar="HOST",
+        default="127.0.0.1",
+    ),
     Option(
         name="until",
         help="The last layer that this job fills",
@@ -86,13 +113,7 @@ LAYER_OPTIONS = (
         parse=items(str, takes="names of products with commas between them"),
         default=DEFAULT_GOLD,
     ),
-    Option(
-        name="lake-batch-bytes",
-        help="About how much a batch reads",
-        group="lake ingest",
-        parse=size_bytes(1),
-        default=256 * 1024**2,
-    ),
+    BATCH_BYTES,
 )
 
 INGEST_OPTIONS = (
@@ -105,6 +126,13 @@ INGEST_OPTIONS = (
     ),
     Option(name="once", help="Takes in what is there, then ends", group="lake ingest", parse=switch, default=False),
     Option(name="trigger", help="Pause between batches", group="lake ingest", parse=duration(0.1), default=5.0),
+    Option(
+        name="auto-optimize",
+        help="Joins small files between batches; old ones go after a week",
+        group="lake ingest",
+        parse=switch,
+        default_text="true with a trigger, false with --once",
+    ),
     *LAYER_OPTIONS,
     Option(
         name="landing-dir",
@@ -112,6 +140,14 @@ INGEST_OPTIONS = (
         group="lake ingest",
         parse=path,
         default_text="{lake}/_landing",
+    ),
+    Option(
+        name="receivers",
+        help="Tasks on executors that receive messages of SQS, each on a core of its own; with none the command itself receives",
+        group="lake ingest",
+        parse=integer(0, 10_000),
+        metavar="N",
+        default=0,
     ),
 )
 
@@ -150,6 +186,37 @@ BACKFILL_OPTIONS = (
     *LAYER_OPTIONS,
 )
 
+INSTRUMENTS_OPTIONS = (
+    Option(
+        name="exchanges",
+        help="Exchanges whose instruments are asked for; by default those that the lake has events of",
+        group="lake instruments",
+        parse=items(str, takes="names of exchanges with commas between them"),
+        default=(),
+        default_text="those of the lake",
+    ),
+)
+
+CERTIFICATE_OPTIONS = (
+    exchange("lake certificate", "Exchange of what is certified"),
+    Option(name="symbol", help="Its symbol", group="lake certificate", parse=text(), metavar="SYMBOL"),
+    Option(name="date", help="The day, in UTC", group="lake certificate", parse=text(), metavar="YYYY-MM-DD"),
+    Option(
+        name="check",
+        help="Certificate to compare the lake with instead; exit code 1 when the lake has something else now",
+        group="lake certificate",
+        parse=path,
+        metavar="FILE",
+    ),
+    Option(
+        name="output",
+        help="File to write the certificate to, instead of standard output",
+        group="lake certificate",
+        parse=path,
+        metavar="FILE",
+    ),
+)
+
 OPTIMIZE_OPTIONS = (
     Option(
         name="retain",
@@ -170,6 +237,31 @@ OPTIMIZE_OPTIONS = (
     ),
 )
 
+REGISTER_OPTIONS = (
+    Option(
+        name="catalog",
+        help="Catalog of Spark's: spark_catalog is Hive's, another is declared with --spark-conf spark.sql.catalog.NAME=CLASS",
+        group="lake register",
+        parse=text(),
+        metavar="NAME",
+        default="spark_catalog",
+    ),
+    Option(
+        name="schema-prefix",
+        help="What the names of schemas begin with, before bronze, silver and gold",
+        group="lake register",
+        metavar="TEXT",
+        default="",
+    ),
+    Option(
+        name="print-only",
+        help="Prints the statements, and does nothing",
+        group="lake register",
+        parse=switch,
+        default=False,
+    ),
+)
+
 VERIFY_OPTIONS = (
     Option(
         name="format",
@@ -178,4 +270,21 @@ VERIFY_OPTIONS = (
         choices=("table", "json"),
         default="table",
     ),
+    Option(
+        name="repair",
+        help="Brings what is missing, from dead letters, recordings or the history API, and looks again",
+        group="lake verify",
+        parse=switch,
+        default=False,
+    ),
+    Option(
+        name="dead-letters",
+        help="Folder below which dead letters of any bus are looked for",
+        group="lake verify",
+        parse=path,
+        metavar="DIR",
+        default=lambda environ: state_dir(environ) / "dead-letter",
+        default_text="{state}/dead-letter",
+    ),
+    *LAYER_OPTIONS,
 )

@@ -98,7 +98,7 @@ SERVER_OPTIONS = (
         help="Web pages that may use this server, beside those of this machine: https://app.example.com, or * for all",
         group="server",
         parse=origins,
-        default_text="*; none where a bus is on or an API key is set",
+        default_text="*; none where a bus is on, an API key is set or live data is recorded",
     ),
     Option(
         name="allowed-hosts",
@@ -134,6 +134,16 @@ SERVER_OPTIONS = (
         group="server",
         parse=switch,
         default=False,
+    ),
+    Option(
+        name="lake-metrics",
+        help="Where lake jobs run with --metrics-port, such as http://spark:9101/metrics: the page shows how far they are",
+        group="server",
+        parse=items(
+            url("http", "https"),
+            takes="URLs that start with http:// or https:// and have a host, separated by commas",
+            metavar="URL,…",
+        ),
     ),
     Option(
         name="cluster-mode",

@@ -65,7 +65,12 @@ OPTIONS = (
     _option("ssl-cert", "The client's certificate, PEM", parse=path),
     _option("ssl-key", "The client's private key, PEM", parse=path),
     _option("ssl-key-password", "Password of the private key", parse=text(), secret=True),
-    _option("sasl-mechanism", "How to log in", choices=("plain", "scram-256", "scram-512", "aws-msk-iam")),
+    _option(
+        "sasl-mechanism",
+        "How to log in",
+        choices=("plain", "scram-256", "scram-512", "aws-msk-iam"),
+        synonyms={"scram-sha-256": "scram-256", "scram-sha-512": "scram-512"},
+    ),
     _option("sasl-username", "User", parse=text()),
     _option("sasl-password", "Password", parse=text(), secret=True),
     _option("aws-region", "Region of the MSK cluster, for aws-msk-iam", parse=text(), metavar="REGION"),
@@ -103,7 +108,7 @@ def create_bus(options: Mapping[str, Any]) -> KafkaBus:
 
 def create_routing(options: Mapping[str, Any]) -> Routing:
     """Where its records go."""
-    return Routing.from_options(options, options["topic"], headers=options["headers"] == "all")
+    return Routing.from_options(options, options["topic"], headers=options["headers"] == "all", cloudevents="ce_")
 
 
 class KafkaBus:

@@ -108,7 +108,10 @@ class ProducerBatch:
         produce, packed = self._client.producer.produce, self._packed
         for route, event in records:
             topic, key, frame, headers, place = packed[route]
-            headers[place] = ("eventId", event.event_id.hex())
+            event_id = event.event_id.hex()
+            headers[place] = ("eventId", event_id)
+            if route.also_id_header:
+                headers[place + 1] = (route.also_id_header, event_id)
             # By position, which is faster: partition, two names of a callback and a timestamp are left as they are.
             produce(topic, frame + event.value if frame else event.value, key, -1, None, None, 0, headers)
 
@@ -154,6 +157,8 @@ class _Packed(dict[Route, tuple[str, bytes, bytes, list[tuple[str, Any]], int]])
 
     def __missing__(self, route: Route) -> tuple[str, bytes, bytes, list[tuple[str, Any]], int]:
         headers: list[tuple[str, Any]] = [*route.headers_before, ("eventId", ""), *route.headers_after]
+        if route.also_id_header:
+            headers.insert(len(route.headers_before) + 1, (route.also_id_header, ""))
         frame = self._frames.get(route.destination, b"")
         packed = self[route] = (route.destination, route.key.encode(), frame, headers, len(route.headers_before))
         return packed

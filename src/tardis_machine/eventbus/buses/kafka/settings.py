@@ -151,7 +151,7 @@ def _wrong_topics(options: Mapping[str, Any]) -> Iterator[str]:
         if is_given and not options["create_topics"]:
             yield f"--kafka-{name} needs --kafka-create-topics"
     if options["headers"] == "none":
-        for name in ("static-headers", "meta-headers-prefix"):
+        for name in ("static-headers", "meta-headers-prefix", "cloudevents"):
             if options[name.replace("-", "_")]:
                 yield f"--kafka-{name} has no effect with --kafka-headers none; remove one of them"
 

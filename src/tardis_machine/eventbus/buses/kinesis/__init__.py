@@ -88,6 +88,7 @@ OPTIONS = (
         key_option="partition-key-template",
         max_batch_size=CALL_RECORDS,
         max_batch_size_limit=CALL_RECORDS,
+        carries_headers=False,
     ),
 )
 REQUIRED = ("kinesis-stream",)

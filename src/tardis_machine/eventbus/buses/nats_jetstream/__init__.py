@@ -62,7 +62,7 @@ OPTIONS = (
     _option("stream", "Stream that must have every subject; created if it is missing", parse=_read_stream, metavar="NAME"),
     _option("stream-replicas", "Replicas of a stream that is created", parse=integer(1, 5), default=1),
     _option("user", "User", parse=text(), metavar="NAME"),
-    _option("password", "Password of the user", parse=text(), metavar="PASSWORD", secret=True),
+    _option("password", "Password of the user", parse=text(), metavar="PASSWORD", secret=True, aliases=("nats-pass",)),
     _option("token", "Token instead of a user", parse=text(), metavar="TOKEN", secret=True),
     _option("creds", "Credentials file instead of a user (JWT and seed)", parse=path, metavar="FILE.creds"),
     _option("nkey", "File with an nkey seed instead of a user", parse=path, metavar="FILE.nk"),

@@ -32,13 +32,17 @@ class LineParts(NamedTuple):
     header_bytes: int
     before_id: bytes
     between_ids: bytes
+    also: bytes
+    """What stands between the event's id and the same id once more; empty where there is no second header for it."""
 
 
 def to_parts(route: Route) -> LineParts:
     """What its lines have in common."""
     before = b"NATS/1.0\r\n" + _to_headers(route.headers_before) + b"eventId: "
     between = b"\r\n" + _to_headers(route.headers_after) + b"Nats-Msg-Id: " + _one_line(route.session_id.encode()) + b"-"
-    return LineParts(f"HPUB {route.destination} ".encode(), len(before) + len(between) + _VARYING_BYTES, before, between)
+    also = f"\r\n{route.also_id_header}: ".encode() if route.also_id_header else b""
+    header_bytes = len(before) + len(between) + _VARYING_BYTES + (len(also) + 32 if also else 0)
+    return LineParts(f"HPUB {route.destination} ".encode(), header_bytes, before, between, also)
 
 
 def _to_headers(headers: Sequence[tuple[str, bytes]]) -> bytes:
@@ -53,7 +57,9 @@ def _one_line(value: bytes) -> bytes:
 def to_line(event: Event, parts: LineParts, reply: bytes, end: bytes) -> bytes:
     """An event as the protocol has it: HPUB subject reply header-size size, headers, value."""
     value, event_id = event.value, event.event_id.hex().encode()
-    head, header_bytes, before, between = parts
+    head, header_bytes, before, between, also = parts
+    if also:
+        before = b"%b%b%b" % (before, event_id, also)
     return b"%b%b%b %d %d\r\n%b%b%b%b\r\n\r\n%b\r\n" % (
         head,
         reply,

@@ -50,6 +50,8 @@ def producible_subjects(options: Mapping[str, Any]) -> list[str]:
     for case in cases:
         by_template = None if case == "session_end" else pattern
         found.append(routing.get(case) or by_template or options["subject"])
+    if options.get("dead_letter_destination"):
+        found.append(options["dead_letter_destination"])
     return list(dict.fromkeys(found))
 
 

@@ -84,6 +84,8 @@ class _RouteBytes(NamedTuple):
     stream: bytes
     between: bytes
     after: bytes
+    also: bytes
+    """What stands between the event id and the same id once more; empty where there is no second field for it."""
 
 
 class Packer:
@@ -95,36 +97,40 @@ class Packer:
     def pack(self, records: Iterable[Record], trim: Trim) -> bytes:
         """The commands, one after another."""
         pieces: list[bytes] = []
-        known: dict[Route, tuple[bytes, bytes, bytes]] = {}
+        known: dict[Route, tuple[bytes, bytes, bytes, bytes]] = {}
         columns = Records.of(records)
         for route, event in zip(columns.routes, columns.events, strict=True):
             around = known.get(route)
             if around is None:
                 around = known[route] = self._around(route, trim)
-            before, between, after = around
+            before, between, after, also = around
             value = event.value
+            if also:
+                between = b"%b%b%b" % (between, hexlify(event.event_id), also)
             pieces += (before, b"%d\r\n" % len(value), value, between, hexlify(event.event_id), after)
         return b"".join(pieces)
 
-    def _around(self, route: Route, trim: Trim) -> tuple[bytes, bytes, bytes]:
+    def _around(self, route: Route, trim: Trim) -> tuple[bytes, bytes, bytes, bytes]:
         known = self._by_route.get(route)
         if known is None:
             known = self._by_route[route] = _to_route_bytes(route)
-        words, stream, between, after = known
+        words, stream, between, after, also = known
         before = b"*%d\r\n%b%b%b" % (words + trim.words, stream, trim.packed, _NEW_ID_AND_VALUE)
-        return before, between, after
+        return before, between, after, also
 
 
 def _to_route_bytes(route: Route) -> _RouteBytes:
     headers_before = [word for header in route.headers_before for word in header]
     headers_after = [word for header in route.headers_after for word in header]
     id_bytes = 32
+    also = b"\r\n%b$%d\r\n" % (_pack_words((route.also_id_header,)), id_bytes) if route.also_id_header else b""
     return _RouteBytes(
         # XADD stream * value … key … eventId …
-        words=9 + len(headers_before) + len(headers_after),
+        words=9 + len(headers_before) + len(headers_after) + (2 if also else 0),
         stream=_pack_words(("XADD", route.destination)),
         between=b"\r\n%b$%d\r\n" % (_pack_words(("key", route.key, *headers_before, "eventId")), id_bytes),
         after=b"\r\n%b" % _pack_words(headers_after),
+        also=also,
     )
 
 

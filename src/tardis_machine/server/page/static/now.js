@@ -11,6 +11,7 @@ export function showNow(state, mayControl) {
   showMachine(state);
   showFeeds(state);
   showBuses(state);
+  showLake(state);
   showReplays(state, mayControl);
   for (const note of document.querySelectorAll(".empty")) note.hidden = byId(note.dataset.for).tBodies[0].rows.length > 0;
 }
@@ -85,6 +86,33 @@ function showBuses({ buses }) {
       bus.last_error ?? "",
     ],
     (bus) => (isDead(bus) ? "dead" : ""),
+  );
+}
+
+// Behind by so much, a lake job has trouble, not a batch under way.
+const LATE_S = 300;
+
+function showLake({ lakeJobs }) {
+  byId("lake").hidden = !lakeJobs.length;
+  const red = (count) => [whole(count), count ? "number bad" : "number"];
+  fillRows(
+    byId("lake-jobs").tBodies[0],
+    lakeJobs,
+    ({ job }) => job,
+    ({ job, problem, lagSeconds, commitAgeSeconds, left, rows, quarantined, lost }) =>
+      problem
+        ? [job, "", "", "", "", "", "", [problem, "bad"]]
+        : [
+            job,
+            [duration(lagSeconds), `number ${lagSeconds > LATE_S ? "bad" : "good"}`],
+            [Object.entries(left).map(([what, count]) => `${whole(count)} ${what}`).join(", "), "number"],
+            [commitAgeSeconds === null ? "none yet" : `${duration(commitAgeSeconds)} ago`, "number"],
+            [whole(rows["bronze.events"] ?? 0), "number"],
+            red(quarantined),
+            red(lost),
+            "",
+          ],
+    ({ problem }) => (problem ? "dead" : ""),
   );
 }
 

@@ -1,0 +1,47 @@
+"""For who has a Spark session of their own: market data as formats of `spark.read` and `spark.readStream`, and joins by time.
+
+    import tardis_machine.spark
+    trades = spark.read.format("tardis").options(exchange="bitmex", symbols="XBTUSD", dataTypes="trade",
+                                                 **{"from": "2020-02-01", "to": "2020-02-02"}).load()
+
+Invariant: nothing here starts Spark, or changes a session but by `register`.
+"""
+
+from __future__ import annotations
+
+from ..errors import MissingExtraError
+from .asof import asof_join
+from .markouts import markouts
+
+try:
+    from pyspark.sql import SparkSession
+except ImportError:
+    raise MissingExtraError("tardis_machine.spark", "spark") from None
+
+__all__ = ["asof_join", "markouts", "register"]
+
+_PUSHES = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession | None = None) -> None:
+    """Makes the formats known to a session, by default to the one that is active, and has it push filters down to them.
+
+    The session that is active when this package is imported is registered then. Another one finds the formats by itself
+    where the package is installed (`pyspark_tardis`, `pyspark_tardis_events`), and then reads all that the options say before it filters.
+    """
+    from .events import EventsDataSource
+    from .history import HistoryDataSource, PushingHistoryDataSource
+
+    spark = spark or SparkSession.getActiveSession()
+    if spark is None:
+        raise RuntimeError("there is no active Spark session; start one, or name it: register(spark)")
+    spark.dataSource.register(EventsDataSource)
+    if spark.conf.isModifiable(_PUSHES):
+        spark.conf.set(_PUSHES, "true")
+        spark.dataSource.register(PushingHistoryDataSource)
+    else:
+        spark.dataSource.register(HistoryDataSource)
+
+
+if SparkSession.getActiveSession() is not None:
+    register()

@@ -1,0 +1,257 @@
+"""The format `tardis`: history as rows, by symbol and day over executors, with a typed column for each field of a message.
+
+Columns and types are those of the lake's silver tables. As recordings begin anew with each day, so do mappers and what is computed:
+a partition is a symbol's day, as a unit of `lake backfill` is, and depends on no other.
+
+Invariant: a partition brings the same rows whenever, and wherever, it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, EqualTo, Filter, In, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ..errors import LakeError, OptionsError, TardisMachineError
+from ..history.client import HistoryClient
+from ..lakehouse.backfill import split_days, without_collector
+from ..messages import Message, to_timestamp
+from ..pipeline.columns import kinds_of, schema_of, to_batch
+from ..pipeline.fetching import fetch_lines
+from ..pipeline.replay import NormalizedReplay
+from ..pipeline.request import NormalizedRequest, parse_normalized_request
+from ..settings import Settings, from_format_options
+
+if TYPE_CHECKING:
+    from .streaming import LivePlan
+
+__all__ = ["HistoryDataSource", "HistoryPart", "HistoryPlan", "plan_parts", "read_part", "to_spark"]
+
+_ROWS_IN_BATCH = 20_000
+
+
+@dataclass(frozen=True)
+class HistoryPlan:
+    """What is asked for, where it is fetched, and as which columns it comes."""
+
+    request: NormalizedRequest
+    api_url: str
+    cache_dir: str | None
+    """On each executor; None: the default of the machine."""
+    kinds: tuple[str, ...]
+    """Of messages that rows are made of; narrowed by a query, fewer come."""
+    exact: bool
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> HistoryPlan:
+        """What the options of the format say; OptionsError that names the one that is wrong."""
+        request = parse_normalized_request(
+            {
+                "exchange": settings.exchange,
+                "symbols": list(settings.symbols) if settings.symbols else None,
+                "from": settings.from_,
+                "to": settings.to,
+                "dataTypes": list(settings.data_types or ()),
+                "withDisconnectMessages": settings.with_disconnects,
+                "apiKey": settings.api_key,
+            }
+        )
+        cache_dir = None if settings.source("cache_dir") == "default" else str(settings.cache_dir)
+        kinds = kinds_of(request.data_types, with_disconnects=request.with_disconnect_messages)
+        return cls(request, settings.api_url, cache_dir, tuple(kinds), settings.numbers == "decimal")
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """All that there are."""
+        return schema_of(self.kinds, exact=self.exact)
+
+
+@dataclass
+class HistoryPart(InputPartition):
+    """A symbol's day."""
+
+    plan: HistoryPlan
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        request = self.plan.request
+        return f"{request.exchange} {','.join(request.symbols or ['all symbols'])} from {to_timestamp(request.from_us)}"
+
+
+def plan_parts(plan: HistoryPlan) -> list[HistoryPart]:
+    """The partitions of a request, by day and then by symbol."""
+    asked = plan.request.symbols
+    groups: list[list[str] | None] = [None] if asked is None else [[symbol] for symbol in asked]
+    return [
+        HistoryPart(replace(plan, request=msgspec.structs.replace(plan.request, from_us=start, to_us=end, symbols=group)))
+        for start, end in split_days(plan.request.from_us, plan.request.to_us)
+        for group in groups
+    ]
+
+
+class HistoryDataSource(DataSource):
+    """What Spark knows as `tardis`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As users write it."""
+        return "tardis"
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What the options say."""
+        return from_format_options("tardis", dict(self.options))
+
+    @cached_property
+    def plan(self) -> HistoryPlan:
+        """The history that is asked for."""
+        return HistoryPlan.from_settings(self.settings)
+
+    @property
+    def is_history(self) -> bool:
+        """Whether `from` says since when; what has no beginning is live."""
+        return self.settings.from_ is not None
+
+    @cached_property
+    def live(self) -> LivePlan:
+        """What is to be listened to."""
+        from .streaming import LivePlan
+
+        return LivePlan.from_settings(self.settings)
+
+    def schema(self) -> StructType:
+        """Of the kinds of message that are asked for."""
+        return from_arrow_schema((self.plan if self.is_history else self.live).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of the columns of `schema`, which may be some of all: others are not made."""
+        return HistoryReader(self.plan, check_columns(schema, self.plan.columns))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Of history where `from` is given, else live."""
+        from .streaming import HistoryStreamReader, LiveStreamReader
+
+        if self.is_history:
+            return HistoryStreamReader(self.plan, check_columns(schema, self.plan.columns))
+        return LiveStreamReader(self.live, check_columns(schema, self.live.columns))
+
+
+class PushingHistoryDataSource(HistoryDataSource):
+    """The same where the session pushes filters down, as `register` has it do. Elsewhere Spark refuses readers that take filters."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """See HistoryDataSource."""
+        return PushingHistoryReader(self.plan, check_columns(schema, self.plan.columns))
+
+
+def check_columns(schema: StructType, columns: pa.Schema) -> tuple[str, ...]:
+    """The columns that are wanted; OptionsError for one that there is not, or of another type."""
+    known = {field.name: field.dataType for field in from_arrow_schema(columns)}
+    for field in schema:
+        if field.name not in known:
+            raise OptionsError(f"schema: there is no column {field.name!r}; there are {', '.join(known)}", "schema")
+        if field.dataType != known[field.name]:
+            expected, got = known[field.name].simpleString(), field.dataType.simpleString()
+            raise OptionsError(f"schema: {field.name} is of type {expected}, got {got}", "schema")
+    return tuple(schema.fieldNames())
+
+
+class HistoryReader(DataSourceReader):
+    """Plans on the driver, reads on executors."""
+
+    def __init__(self, plan: HistoryPlan, names: tuple[str, ...]) -> None:
+        self._plan: HistoryPlan | None = plan
+        self._names = names
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A symbol's day each."""
+        return plan_parts(self._plan) if self._plan is not None else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, in the order in which they were received."""
+        # Where none was planned, Spark makes one of its own.
+        return read_part(partition, self._names) if isinstance(partition, HistoryPart) else iter(())
+
+
+class PushingHistoryReader(HistoryReader):
+    """Reads no symbol, day or type that a query does not ask for."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Narrows what is planned. Spark still looks at each row."""
+        for found in filters:
+            if self._plan is not None:
+                self._plan = _narrowed(self._plan, found)
+        return filters
+
+
+def _narrowed(plan: HistoryPlan, found: Filter) -> HistoryPlan | None:
+    """What a query needs at most, of which this must hold; None: nothing."""
+    if isinstance(found, EqualTo):
+        wanted = {found.value}
+    elif isinstance(found, In):
+        wanted = set(found.value)
+    else:
+        return plan
+    request = plan.request
+    match found.attribute:
+        case ("exchange",):
+            return plan if request.exchange in wanted else None
+        case ("symbol",) if request.symbols is not None and not request.with_disconnect_messages:
+            # Users may spell a symbol in other letters than the exchange: what no symbol matches narrows nothing.
+            sought = {str(symbol).casefold() for symbol in wanted}
+            kept = [symbol for symbol in request.symbols if symbol.casefold() in sought]
+            if sought == {symbol.casefold() for symbol in kept}:
+                return replace(plan, request=msgspec.structs.replace(request, symbols=kept))
+        case ("type",):
+            types = [name for name in request.data_types if wanted & {*kinds_of([name])}]
+            asks_disconnects = request.with_disconnect_messages and "disconnect" in wanted
+            if types or asks_disconnects:
+                return replace(plan, request=msgspec.structs.replace(request, data_types=types or request.data_types))
+            return None
+    return plan
+
+
+def read_part(part: HistoryPart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """What an executor does with a partition."""
+    with asyncio.Runner() as runner, without_collector():
+        # Not the runner's own `run`: for its signal handler it prints what the call before it returned.
+        wait = runner.get_loop().run_until_complete
+        stream = _gather(part.plan)
+        try:
+            while (messages := wait(anext(stream, None))) is not None:
+                yield to_spark(to_batch(messages, part.plan.kinds, exact=part.plan.exact, names=names), names)
+        except (TardisMachineError, ValueError) as error:
+            raise LakeError(f"{part}: {error}") from None
+        finally:
+            wait(stream.aclose())
+
+
+def to_spark(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Some columns, as Spark takes them."""
+    target = to_arrow_schema(from_arrow_schema(pa.schema([batch.schema.field(name) for name in names])), timezone="UTC")
+    return pa.RecordBatch.from_arrays([batch.column(name).cast(target.field(name).type) for name in names], schema=target)
+
+
+async def _gather(plan: HistoryPlan) -> AsyncGenerator[list[Message], None]:
+    replay = NormalizedReplay(plan.request)
+    gathered: list[Message] = []
+    async with (
+        HistoryClient(plan.api_url, plan.request.api_key, plan.cache_dir) as client,
+        aclosing(fetch_lines(client, plan.request, replay.periods())) as source,
+    ):
+        async for period, lines in source:
+            gathered += replay.feed(period, lines)
+            if len(gathered) >= _ROWS_IN_BATCH:
+                yield gathered
+                gathered = []
+    if gathered:
+        yield gathered
