@@ -289,6 +289,7 @@ class Engine:
         self._stack = AsyncExitStack()
         self._workers: ReplayPool | None = None
         self._live: LivePool | None = None
+        self._since: SincePool | None = None
         self.publisher: Publisher | None = None
 
     async def start(self, *, publishing: bool = True) -> Machine:
@@ -369,7 +370,7 @@ class Engine:
         return live
 
     def _open_since(self, *, in_process: bool = False, most: int | None = None) -> SincePool:
-        since = SincePool(in_process=in_process, most=most)
+        self._since = since = SincePool(in_process=in_process, most=most)
         self._stack.push_async_callback(since.stop, self._settings.shutdown_timeout)
         return since
 
@@ -409,8 +410,8 @@ class Engine:
 
     @property
     def live_pids(self) -> list[int]:
-        """The processes of live streams."""
-        return [] if self._live is None else self._live.pids
+        """The processes of live streams, and of replays that go on live."""
+        return [pid for pool in (self._live, self._since) if pool is not None for pid in pool.pids]
 
 
 async def start_publisher(settings: Settings) -> Publisher:

@@ -99,7 +99,7 @@ def test_a_book_at_an_instant(lake: LakeUnderTest, capsys: pytest.CaptureFixture
     normalizer = Normalizer("bitmex", ["book_change"], START_US)
     messages = [
         message
-        for minute in (*range(2), *range(58, 62))
+        for minute in (0, 61)
         for message in normalizer.feed_lines(
             recording.minute("bitmex", START_US // 60_000_000 + minute, normalizer.filters(["XBTUSD"])).splitlines()
         )
@@ -115,7 +115,7 @@ def test_a_book_at_an_instant(lake: LakeUnderTest, capsys: pytest.CaptureFixture
             at = changes[place].local_timestamp
             query = f"SELECT * FROM book_at('bitmex', 'XBTUSD', TIMESTAMP '{at}', 5) ORDER BY side, level"
             assert ask(lake, query, "json") == 0
-            rows = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+            rows = json.loads(capsys.readouterr().out)
             assert [(row["side"], row["level"], float(row["price"]), float(row["amount"])) for row in rows] == [
                 (side, level, price, amount)
                 for side, levels in (("ask", asks), ("bid", bids))
@@ -123,13 +123,13 @@ def test_a_book_at_an_instant(lake: LakeUnderTest, capsys: pytest.CaptureFixture
             ]
 
     check()
-    lake.ingest(gold=["top_of_book"])
+    lake.ingest(until="gold", gold=("top_of_book",))
     check()
     lost = Disconnect("bitmex", changes[-1].local_timestamp.replace("T01:01", "T01:02"))
     lake.bus.write("b", encode([lost], session="s2"))
     lake.ingest()
     ask(lake, "SELECT count(*) AS n FROM book_at('bitmex', 'XBTUSD', TIMESTAMP '2020-02-01T01:05:00Z', NULL)", "json")
-    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"n": 0}
+    assert json.loads(capsys.readouterr().out) == [{"n": 0}]
 
 
 def book_after(changes: list[BookChange]) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
