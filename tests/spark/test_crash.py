@@ -16,23 +16,17 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from tardis_machine.errors import LakeError
-from tardis_machine.lakehouse.backfill import Backfill
 from tardis_machine.lakehouse.commits import Commits, Step
 from tardis_machine.lakehouse.ingest import Ingest
 from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.silver.trades import TRADES
-from tardis_machine.lakehouse.sources import create_source
 from tardis_machine.lakehouse.sources.files import FilesSource
 from tardis_machine.lakehouse.storage import Storage
 from tardis_machine.lakehouse.table_files import WrittenFile
 from tardis_machine.lakehouse.tables import Table
-from tardis_machine.pipeline.request import parse_normalized_request
-from tardis_machine.settings import from_keywords
 from tests.lake_crash.comparing import compare_lakes
 from tests.lake_crash.events import FEW_MARKETS
 from tests.lake_crash.run import CrashRun, start_and_see
-from tests.lake_crash.together import GOLD as TOGETHER_GOLD
-from tests.lake_crash.together import TogetherRun
 from tests.spark.lake_under_test import LakeUnderTest, encode, trades
 
 pytestmark = pytest.mark.timeout(900)
@@ -155,21 +149,3 @@ def test_the_comparison_sees_a_row_that_is_missing_twice_or_different(tmp_path: 
     # A table that only one of them has.
     [item] = compare_lakes(tmp_path / "nothing", tmp_path / "right")
     assert (item.rows, item.only_there, item.is_equal) == (0, 2, False)
-
-
-def test_jobs_that_work_on_one_lake_and_are_killed_have_the_tables_of_jobs_one_after_the_other(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    with TogetherRun(tmp_path, rounds=2, events=800, seed=1, most_traces=8) as run:
-        run.disturb()
-        for place in (run.lake, run.undisturbed):
-            others, lake = run.give_all(place), Lake(place)
-            redis = create_source("redis", from_keywords({"redis": run.redis_options}, {}))
-            requests = [parse_normalized_request(request) for request in others.requests()]
-            Ingest(spark, lake, FilesSource(run.bus), until="bronze").run_once()
-            Backfill(spark, lake, requests, others.api_url, None, others.cache_dir).run()
-            Ingest(spark, lake, redis, until="gold", gold=TOGETHER_GOLD).run_once()
-        compared = run.compare()
-    assert [item for item in compared if not item.is_equal] == []
-    assert sum(item.rows > 0 for item in compared) >= 8
-    assert len(run.deaths) >= 1
