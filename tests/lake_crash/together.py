@@ -151,16 +151,8 @@ class TogetherRun:
         common = ("--lake", lake.root, "--master", "local[2]", *reached, *options)
         quick = {"JDK_JAVA_OPTIONS": QUICK_START}
         files = ("ingest", "--from", "files", "--file-dir", str(self.bus), "--until", "bronze")
-        stream = (
-            "ingest",
-            "--from",
-            "redis",
-            "--redis-host",
-            "127.0.0.1",
-            "--redis-port",
-            str(self._redis.port),
-            "--redis-stream",
-        )
+        place = [word for option, value in self.redis_options.items() for word in (f"--redis-{option}", str(value))]
+        stream = ("ingest", "--from", "redis", *place, "--until", "gold", "--gold", ",".join(GOLD))
         settings, once = str(self._settings(lake)), ("--once",) if "--once" in options else ()
         return {
             "files": LakeJob(*files, *common, log=self._folder / f"{name}-files.log", environ=quick),
