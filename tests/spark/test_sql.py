@@ -99,7 +99,7 @@ def test_a_book_at_an_instant(lake: LakeUnderTest, capsys: pytest.CaptureFixture
     normalizer = Normalizer("bitmex", ["book_change"], START_US)
     messages = [
         message
-        for minute in (0, 61)
+        for minute in range(2)
         for message in normalizer.feed_lines(
             recording.minute("bitmex", START_US // 60_000_000 + minute, normalizer.filters(["XBTUSD"])).splitlines()
         )
@@ -125,7 +125,7 @@ def test_a_book_at_an_instant(lake: LakeUnderTest, capsys: pytest.CaptureFixture
     check()
     lake.ingest(until="gold", gold=("top_of_book",))
     check()
-    lost = Disconnect("bitmex", changes[-1].local_timestamp.replace("T01:01", "T01:02"))
+    lost = Disconnect("bitmex", changes[-1].local_timestamp.replace("T00:01", "T00:02"))
     lake.bus.write("b", encode([lost], session="s2"))
     lake.ingest()
     ask(lake, "SELECT count(*) AS n FROM book_at('bitmex', 'XBTUSD', TIMESTAMP '2020-02-01T01:05:00Z', NULL)", "json")
