@@ -102,12 +102,15 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(built: Path) -> None:
     assert (metadata["License-Expression"], metadata["License-File"]) == ("MPL-2.0", "LICENSE")
     assert set(metadata.get_all("Provides-Extra", [])) == {
         "all",
+        "arrow",
         "aws",
         "export",
         "file",
         "kafka",
         "nats",
         "otel",
+        "pandas",
+        "polars",
         "redis",
         "spark",
     }

@@ -197,7 +197,7 @@ def _sum(rows: pa.Table, interval_us: int) -> pa.Table:
     zero = pa.scalar(0, pa.int64()).cast(_PRICE)
 
     def of(wanted: str) -> pa.ChunkedArray:
-        return pc.if_else(pc.fill_null(pc.equal(side, wanted), False), amount, zero)
+        return pc.if_else(pc.fill_null(pc.equal(side, wanted), False), pc.fill_null(amount, zero), zero)
 
     group = pa.array(np.cumsum(begins) - 1)
     columns = {"group": group, "price": price, "volume": amount, "buy_volume": of("buy"), "sell_volume": of("sell")}
@@ -212,8 +212,9 @@ def _sum(rows: pa.Table, interval_us: int) -> pa.Table:
     volume = _doubles(sums["volume_sum"])
     held = np.add.reduceat(held_us, first)
     with np.errstate(divide="ignore", invalid="ignore"):
-        vwap = np.add.reduceat(prices * amounts, first) / volume
-        twap = np.where(held > 0, np.add.reduceat(prices * held_us, first) / held, _doubles(close))
+        vwap = _totals(prices * amounts, first) / volume
+        at_prices = _totals(prices * held_us, first)
+        twap = np.where((held > 0) & ~np.isnan(at_prices), at_prices / held, _doubles(close))
     return pa.table(
         {
             "code": code[first],
@@ -235,8 +236,16 @@ def _us(instants: pa.ChunkedArray) -> Instants:
     return found
 
 
+def _totals(values: npt.NDArray[np.float64], first: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """The sum of each group, of the numbers that it has; NaN where it has none."""
+    is_known = ~np.isnan(values)
+    sums = np.add.reduceat(np.where(is_known, values, 0.0), first)
+    return np.where(np.logical_or.reduceat(is_known, first), sums, np.nan)
+
+
 def _doubles(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    found: npt.NDArray[np.float64] = values.cast(pa.float64()).to_numpy()
+    """NaN where there is none: some exchanges send trades without a price or an amount."""
+    found: npt.NDArray[np.float64] = pc.fill_null(values.cast(pa.float64()), float("nan")).to_numpy()
     return found
 
 
