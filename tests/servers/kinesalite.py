@@ -24,10 +24,17 @@ const module_ = process.argv[1], action = require.resolve(module_ + '/actions/ge
 require.cache[action].exports = (store, data, answer) => {
   let isAnswered = false
   const once = (...said) => { if (!isAnswered) { isAnswered = true; answer(...said) } }
-  get(store, data, once)
-  if (data.ShardIteratorType === 'AT_TIMESTAMP')
-    store.getStreamDb(data.StreamName).createReadStream().on('data', () => {}).on('end', () =>
-      setTimeout(() => isAnswered || get(store, {...data, ShardIteratorType: 'LATEST', Timestamp: undefined}, once), 20))
+  if (data.ShardIteratorType !== 'AT_TIMESTAMP') return get(store, data, once)
+  // What it reads itself has ended without a record that it looks for.
+  const behindAll = () => isAnswered || get(store, {...data, ShardIteratorType: 'LATEST', Timestamp: undefined}, once)
+  const watched = Object.create(store)
+  watched.getStreamDb = name => {
+    const records = Object.create(store.getStreamDb(name))
+    records.createReadStream = options =>
+      store.getStreamDb(name).createReadStream(options).on('end', () => setTimeout(behindAll, 20))
+    return records
+  }
+  get(watched, data, once)
 }
 """
 
