@@ -11,8 +11,10 @@ SPARK := .tools/jars/spark/.done
 BROKERS := .tools/jars/s3/.done .tools/jars/kafka/.done .tools/jars/elasticmq/.done
 NPM := .tools/npm/.done
 # Other people's clients: those that the tests run, and those that are large.
-CLIENTS := .tools/interop/tardis-dev/.done .tools/interop/tardis-client/.done
-LARGE_CLIENTS := .tools/interop/backtest/.done
+CLIENTS := .tools/interop/tardis-dev/.done .tools/interop/tardis-client/.done .tools/jars/kafka-tools/.done
+LARGE_CLIENTS := .tools/interop/backtest/.done .tools/interop/qubx/.done
+# tardis-rs and the NATS console are built where there are the compilers.
+BUILT_CLIENTS := $(if $(shell command -v cargo),.tools/interop/tardis-rs/.done) $(if $(shell command -v go),.tools/interop/nats/.done)
 PYTHON := .venv/bin/python
 # Names of benchmarks; none means all.
 BENCH :=
@@ -30,6 +32,8 @@ KILLS := 20
 SEED := 1
 # Where the lakes lie: folder or s3, which starts a server.
 LAKE := folder
+# TOGETHER=1: several jobs on one lake at once, of which one is killed in each of KILLS rounds.
+TOGETHER :=
 # Spark runs on the Java that the set-up found.
 WITH_JAVA := JAVA_HOME="$$(readlink -f .tools/java)"
 PYTEST = $(WITH_JAVA) $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -57,8 +61,8 @@ demo: demo-programs $(VENV) $(DEMO_FETCHED) ## runs everything at once on sample
 test: setup ## runs all tests, against real servers
 	@$(PYTEST) $(ARGS)
 
-interop: setup $(LARGE_CLIENTS) ## runs other people's clients against this one, the large ones too
-	@$(PYTEST) tests/interop/test_clients.py tests/interop/large_clients.py $(ARGS)
+interop: setup $(LARGE_CLIENTS) $(BUILT_CLIENTS) ## runs other people's clients against this one, the large ones too
+	@$(PYTEST) tests/interop tests/interop/large_clients.py $(if $(filter %/tardis-rs/.done,$(BUILT_CLIENTS)),tests/interop/rust_client.py) $(if $(filter %/nats/.done,$(BUILT_CLIENTS)),tests/interop/nats_console.py) $(ARGS)
 
 coverage: setup ## runs them as Python alone, and tells which lines none ran, in half as much time again
 	@TARDIS_MACHINE_COMPILED=0 $(PYTEST) --cov --no-cov-on-fail $(ARGS)
@@ -90,8 +94,8 @@ fault: setup ## kills, hangs, cuts off and starves a bus and the machine while i
 soak: setup ## does all that to all brokers at once for long, and watches memory and descriptors: MINUTES=20 SEED=1 BUS=kafka for one
 	@$(WITH_JAVA) $(PYTHON) -m tests.fault $(BUS) --soak $(MINUTES) --seed $(SEED) $(ARGS)
 
-crash: setup ## kills the lake's ingest job again and again, fills its disk, and compares the tables: EVENTS=1000000 KILLS=20 SEED=1 LAKE=s3
-	@$(WITH_JAVA) $(PYTHON) -m tests.lake_crash --events $(EVENTS) --kills $(KILLS) --seed $(SEED) --lake $(LAKE) $(ARGS)
+crash: setup ## kills the lake's ingest job again and again, fills its disk, and compares the tables: EVENTS=1000000 KILLS=20 SEED=1 LAKE=s3 TOGETHER=1
+	@$(WITH_JAVA) $(PYTHON) -m tests.lake_crash --events $(EVENTS) --kills $(KILLS) --seed $(SEED) --lake $(LAKE) $(if $(TOGETHER),--together) $(ARGS)
 
 clean: ## removes all that was made or fetched
 	@rm -rf .venv .tools .demo .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
@@ -113,6 +117,14 @@ $(VENV): requirements.lock pyproject.toml hatch_build.py $(shell find src -name 
 
 .tools/jars/%/.done: tools/jars.lock scripts/jars | .tools/java/bin/java
 	@scripts/jars fetch $*
+	@touch $@
+
+.tools/interop/tardis-rs/.done: tools/interop/tardis-rs/Cargo.toml tools/interop/tardis-rs/src/main.rs
+	@scripts/setup rust tardis-rs
+	@touch $@
+
+.tools/interop/nats/.done: scripts/setup
+	@scripts/setup nats_console
 	@touch $@
 
 .tools/interop/%/.done: tools/interop/%.lock scripts/setup | $(VENV)

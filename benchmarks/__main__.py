@@ -14,11 +14,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.chart import draw_ratios, find_ratios
+from benchmarks.chart import draw_growth, draw_ratios, find_growth, find_ratios
 from benchmarks.machine import describe_commit, describe_machine, describe_noise
 
 HERE = Path(__file__).parent
-RESULTS, CHART = "RESULTS.md", "results.png"
+RESULTS, CHART, GROWTH_CHART = "RESULTS.md", "results.png", "growth.png"
 
 
 def names() -> list[str]:
@@ -48,7 +48,7 @@ def run(name: str, arguments: Sequence[str]) -> tuple[str, int]:
 
 
 def write(folder: Path, chosen: Sequence[str], head: str, reports: Sequence[str]) -> None:
-    """The report and its chart."""
+    """The report and its charts."""
     ratios = [ratio for name, report in zip(chosen, reports, strict=True) for ratio in find_ratios(name, report)]
     folder.mkdir(parents=True, exist_ok=True)
     if ratios:
@@ -58,6 +58,9 @@ def write(folder: Path, chosen: Sequence[str], head: str, reports: Sequence[str]
             "Ratios: ours to the other (Node library, raw client, nothing at all); right of the line is more",
         )
         head += f"\n![ratios]({CHART})\n"
+    if curves := [curve for report in reports for curve in find_growth(report)]:
+        draw_growth(curves, folder / GROWTH_CHART)
+        head += f"\n![growth]({GROWTH_CHART})\n"
     (folder / RESULTS).write_text("\n".join([head, *reports]).rstrip() + "\n")
     print(f"\nwritten: {folder / RESULTS}", flush=True)
 

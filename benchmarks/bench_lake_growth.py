@@ -14,13 +14,14 @@ import argparse
 import shutil
 import tempfile
 import threading
+import time
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.bench_lakehouse import write_files
 from benchmarks.report import Table, to_ratio
-from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.ingest import LAYERS, Ingest
 from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.session import start_session
 from tardis_machine.lakehouse.sources.files import FilesSource
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 EVENTS_A_BATCH = 200
 WARM_UP = 200
 """Batches of another lake: what the JVM compiles is not what is asked for."""
+IDLE_S, TRIGGER_S = 60.0, 0.01
 COMPARED = 40
 """Batches around the tenth one, and the last ones."""
 
@@ -69,15 +71,23 @@ class Durations:
         return {name: [taken for _, taken in sorted(of_stream.items())] for name, of_stream in self.ms.items()}
 
 
-def measure(spark: SparkSession, folder: Path, batches: int, auto_optimize: bool) -> dict[str, list[int]]:
+def measure(spark: SparkSession, folder: Path, batches: int, until: str, *, auto_optimize: bool) -> dict[str, list[int]]:
     """Milliseconds of each batch, by stream."""
     bus, lake = folder / "bus", Lake.at(folder / "lake")
     for number in range(batches):
         write_files(bus, EVENTS_A_BATCH, f"s{number:05}", first=number * EVENTS_A_BATCH)
-    durations = Durations(spark)
-    Ingest(
-        spark, lake, FilesSource(bus), until="gold", gold=("bars_1m",), max_batch_bytes=1, auto_optimize=auto_optimize
-    ).run_once()
+    durations, stop, seen = Durations(spark), threading.Event(), [0, time.monotonic()]
+
+    def watch(_: object) -> None:
+        counts = [len(taken) for taken in durations.ms.values()]
+        if sum(counts) != seen[0]:
+            seen[:] = [sum(counts), time.monotonic()]
+        if (len(counts) == LAYERS.index(until) + 1 and min(counts) >= batches) or time.monotonic() - seen[1] > IDLE_S:
+            stop.set()
+
+    # Beside each other, as in a job that runs for ever: silver so reads bronze as it was written, and not as it was joined later.
+    job = Ingest(spark, lake, FilesSource(bus), until=until, gold=("bars_1m",), max_batch_bytes=1, auto_optimize=auto_optimize)
+    job.run(TRIGGER_S, stop, watch)
     return durations.end()
 
 
@@ -87,13 +97,14 @@ def main() -> None:
         prog="python -m benchmarks lake_growth --", description=__doc__.partition("\n")[0] if __doc__ else None
     )
     parser.add_argument("--batches", type=int, default=1000)
+    parser.add_argument("--until", choices=LAYERS, default="gold")
     parser.add_argument("--without", action="store_true", help="without joining files in between")
     given = parser.parse_args()
     spark = start_session(master="local[2]", long_running=True)
     folder = Path(tempfile.mkdtemp(prefix="bench-growth-"))
     try:
-        measure(spark, folder / "start", WARM_UP, auto_optimize=not given.without)
-        found = measure(spark, folder / "all", given.batches, auto_optimize=not given.without)
+        measure(spark, folder / "start", WARM_UP, given.until, auto_optimize=not given.without)
+        found = measure(spark, folder / "all", given.batches, given.until, auto_optimize=not given.without)
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)

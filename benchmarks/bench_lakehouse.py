@@ -3,8 +3,9 @@
     python -m benchmarks lakehouse [-- --events 2000000]
 
 First a backfill of the cached sample hour of five exchanges on two days, five times. Then stages, four times in one JVM: the first round
-also pays for what the JVM compiles, and a job of hours runs like the median of the others. And once books that are rebuilt, bars over ten
-times the trades, and how many files small batches leave.
+also pays for what the JVM compiles, and a job of hours runs like the median of the others. Files go to a folder, and to an S3 server
+that takes its part of the same cores. And once books that are rebuilt, bars over ten times the trades, and how many files small batches
+leave.
 The processor time of a row does not depend on what else the machine does; two idle cores do two rows in that time.
 
 Invariant: ratios compare stages of one round, over the same records.
@@ -37,7 +38,7 @@ from tardis_machine.lakehouse.gold.touched import PLACE
 from tardis_machine.lakehouse.ingest import Ingest, refine
 from tardis_machine.lakehouse.lake import Lake, prepare_table
 from tardis_machine.lakehouse.optimize import MIN_RETAIN_S, optimize
-from tardis_machine.lakehouse.session import start_session
+from tardis_machine.lakehouse.session import find_jars, start_session
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.sources import Source
@@ -46,6 +47,7 @@ from tardis_machine.lakehouse.sources.records import DDL
 from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.messages import Trade, to_timestamp
 from tardis_machine.pipeline.request import parse_normalized_request
+from tests.servers.seaweedfs import SeaweedServer
 from tests.spark.source_under_test import SourceUnderTest
 
 if TYPE_CHECKING:
@@ -155,9 +157,9 @@ def give(source: Path, bus: Path) -> None:
         (bus / file.name).hardlink_to(file)
 
 
-def measure_files(spark: SparkSession, work_dir: Path, published: Path) -> dict[str, Cost]:
+def measure_files(spark: SparkSession, work_dir: Path, published: Path, lake: Lake) -> dict[str, Cost]:
     """Files through all stages, and once more with everything repeated."""
-    bus, lake = work_dir / "bus", Lake.at(work_dir / "lake")
+    bus = work_dir / "bus"
     source = FilesSource(bus)
     give(published / "s1", bus)
     to_bronze = Ingest(spark, lake, source, until="bronze")
@@ -170,7 +172,25 @@ def measure_files(spark: SparkSession, work_dir: Path, published: Path) -> dict[
     give(published / "s2", bus)
     to_bronze.run_once()
     costs["bronze to silver, all repeated"] = measured(to_silver.run_once)
+    costs["silver to bars"] = measured(Ingest(spark, lake, source, until="gold", gold=("bars_1m",)).run_once)
     return costs
+
+
+def tell(spark: SparkSession, lake: Lake) -> Lake:
+    """A session that runs already hears how a store is reached."""
+    for option, value in lake.storage.spark_conf.items():
+        spark.conf.set(option.removeprefix("spark.hadoop."), value)
+    return lake
+
+
+def show_stores(rounds: list[dict[str, Cost]], stored: list[dict[str, Cost]]) -> None:
+    """The same stages on S3, as a share of the folder's speed in the same round."""
+    table = Table(f"the same on S3; the median of {len(rounds) - 1}", "", "of the folder's rows/s", "spread")
+    for stage in stored[0]:
+        if stage != "files to noop":
+            ratios = [one[stage].wall_s / other[stage].wall_s for one, other in zip(rounds[1:], stored[1:], strict=True)]
+            table.add(stage, f"{median(ratios):.2f}", spread(ratios))
+    table.show()
 
 
 def measure_kafka(spark: SparkSession, work_dir: Path, source: SourceUnderTest) -> dict[str, Cost]:
@@ -306,24 +326,31 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=60, help="small ones, for the number of files; an hour at 5 s has 720")
     given = parser.parse_args()
     events, trades = given.events, given.events // 4
-    spark = start_session(master="local[2]", long_running=True)
+    jars = {"spark.jars": ",".join(map(str, find_jars(also="s3")))}
+    spark = start_session(master="local[2]", long_running=True, conf=jars)
     work_dir = Path(tempfile.mkdtemp(prefix="bench-lake-"))
     rounds: list[dict[str, Cost]] = []
+    stored: list[dict[str, Cost]] = []
     others = Table(f"others; backfills are the median of {BACKFILLS}", "", "", "spread", "CPU µs a row")
     try:
         # First, as a backfill has a session of its own.
         recorded, rows, backfills = measure_backfill(spark, work_dir, given.minutes)
-        with SourceUnderTest("kafka", work_dir / "kafka") as source:
+        with SourceUnderTest("kafka", work_dir / "kafka") as source, SeaweedServer(work_dir / "s3") as s3:
+            bucket, options = s3.create_bucket("lakes"), s3.lake_options()  # type: ignore[attr-defined]
             write_topic(source, events)
             for session in ("s1", "s2"):
                 write_files(work_dir / "few" / session, min(events, 20_000), session)
                 write_files(work_dir / "all" / session, events, session)
-            measure_files(spark, work_dir / "start", work_dir / "few")
+            measure_files(spark, work_dir / "start", work_dir / "few", Lake.at(work_dir / "start" / "lake"))
             for number in range(ROUNDS):
-                costs = measure_files(spark, work_dir / str(number), work_dir / "all")
+                costs = measure_files(spark, work_dir / str(number), work_dir / "all", Lake.at(work_dir / str(number) / "lake"))
+                on_s3 = tell(spark, Lake.at(f"s3://{bucket}/{number}", options))
+                stored.append(measure_files(spark, work_dir / f"{number}-on-s3", work_dir / "all", on_s3))
+                shutil.rmtree(work_dir / f"{number}-on-s3")
                 rounds.append(costs | measure_kafka(spark, work_dir / str(number), source))
                 shutil.rmtree(work_dir / str(number))
         show(events, rounds)
+        show_stores(rounds, stored)
         for what, count in (("recorded messages/s", recorded), ("rows/s", rows)):
             speeds = [count / cost.wall_s for cost in backfills]
             cpu_us = median(cost.cpu_s / count * 1e6 for cost in backfills)

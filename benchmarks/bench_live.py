@@ -56,7 +56,7 @@ def through_machine(port: int, rate: float, messages: int) -> dict[str, Any]:
         before = set(server.pids)
         url = f"ws://127.0.0.1:{server.port}/ws-stream-normalized?options={quote(json.dumps(OPTIONS))}"
         with subprocess.Popen([sys.executable, "-m", "benchmarks.live_client", url], stdout=subprocess.PIPE) as client:
-            live = _only_new(server, before)
+            live = _only_new(server, before, client)
             cpu_s = 0.0
             while client.poll() is None:
                 try:
@@ -72,11 +72,12 @@ def through_machine(port: int, rate: float, messages: int) -> dict[str, Any]:
         return took | {"cpuSeconds": cpu_s}
 
 
-def _only_new(server: ReplayServer, before: set[int]) -> int:
-    while True:
+def _only_new(server: ReplayServer, before: set[int], client: subprocess.Popen[bytes]) -> int:
+    while client.poll() is None:
         if new := set(server.pids) - before:
             return new.pop()
         time.sleep(0.005)
+    raise SystemExit("the client ended before its live process was seen")
 
 
 def directly(port: int, rate: float, messages: int) -> dict[str, Any]:

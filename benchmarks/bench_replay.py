@@ -27,11 +27,13 @@ import orjson
 from benchmarks.drain import http_request, ws_request
 from benchmarks.replay_server import Cost, running_server
 from benchmarks.report import Table, spread, to_count, to_ratio
-from benchmarks.sample_hour import EXCHANGES, MARKETS, cache_dir, fill, options, raw_options, slices
+from benchmarks.sample_hour import EXCHANGES, MARKETS, SYMBOLS, cache_dir, fill, options, raw_options, slices
 from tardis_machine.history.reader import read_lines
 
 NODE_LIBRARY = Path(__file__).parents[1] / ".tools" / "npm" / "node_modules" / "tardis-dev"
 SNAPSHOT_MINUTES = 20
+ALONE = ("binance-futures", "deribit", "okex-swap")
+"""Exchanges that are measured by themselves too, beside bitmex."""
 NODE_MINUTES = 20
 """Minutes that Node replays: its rate does not depend on how many."""
 
@@ -48,7 +50,7 @@ class Scenario:
     node_server_rate: float | None
     """Messages a second of the Node server, measured once on two cores like these; None: it was not."""
     times: float
-    """How many times that we want, or how many times the library's rate where the server was not measured."""
+    """How many times the library's rate we want."""
     subscription: str = ""
 
 
@@ -70,7 +72,7 @@ def scenarios(minutes: int, market: str) -> list[Scenario]:
         return {"kind": kind, "requests": [request | {"to": few} for request in requests]}
 
     return [
-        Scenario("/replay", market, http_request("/replay", raw), node("raw", raw), 600e3, 2),
+        Scenario("/replay", market, http_request("/replay", raw), node("raw", raw), 600e3, 8),
         Scenario(
             "/replay-normalized trade, book_change",
             market,
@@ -80,10 +82,21 @@ def scenarios(minutes: int, market: str) -> list[Scenario]:
             5,
         ),
         Scenario(f"… {other}", other, http_request("/replay-normalized", both), node("normalized", both), 101e3, 5),
-        Scenario(
-            "… of five exchanges, merged", market, http_request("/replay-normalized", five), node("normalized", *five), 73e3, 8
+        *(
+            Scenario(
+                f"… of {exchange}",
+                market,
+                http_request("/replay-normalized", options(exchange, minutes, "trade", "book_change")),
+                node("normalized", options(exchange, minutes, "trade", "book_change")),
+                None,
+                5,
+            )
+            for exchange in ALONE
         ),
-        Scenario("… quote", market, http_request("/replay-normalized", quotes), node("normalized", quotes), 33e3, 5),
+        Scenario(
+            "… of five exchanges, merged", market, http_request("/replay-normalized", five), node("normalized", *five), 73e3, 6
+        ),
+        Scenario("… quote", market, http_request("/replay-normalized", quotes), node("normalized", quotes), 33e3, 6),
         # Twenty minutes in three seconds.
         Scenario(
             "… book_snapshot_25_100ms",
@@ -91,7 +104,7 @@ def scenarios(minutes: int, market: str) -> list[Scenario]:
             http_request("/replay-normalized", snapshots),
             node("normalized", snapshots),
             12e3 / 3,
-            5,
+            6,
         ),
         Scenario("… book_snapshot_50_0ms", market, http_request("/replay-normalized", deep), node("normalized", deep), None, 5),
         Scenario("/ws-replay", market, ws_request(ws_raw), node("raw", raw), 135e3, 5, subscription),
@@ -101,7 +114,7 @@ def scenarios(minutes: int, market: str) -> list[Scenario]:
             ws_request(f"/ws-replay-normalized?options={quote(json.dumps(both))}"),
             node("normalized", both),
             42e3,
-            10,
+            6,
         ),
     ]
 
@@ -201,6 +214,7 @@ def compare(minutes: int, rounds: int, with_node: bool, only: str, market: str) 
             "processor us",
             "Node library",
             "ours/library",
+            "ours/library, of a core",
             "Node server",
             "ours/server",
             "wanted",
@@ -216,7 +230,11 @@ def compare(minutes: int, rounds: int, with_node: bool, only: str, market: str) 
             f"{own.cores:.1f}",
             to_count(own.core_rate),
             f"{own.processor_us:.2f}",
-            *((to_count(other.rate), to_ratio(own.rate / other.rate)) if with_node else ("", "")),
+            *(
+                (to_count(other.rate), to_ratio(own.rate / other.rate), to_ratio(own.core_rate / other.core_rate))
+                if with_node
+                else ("", "", "")
+            ),
             *(("", "") if server_rate is None else (to_count(server_rate), to_ratio(own.rate / server_rate))),
             to_ratio(scenario.times),
             f"{own.rate / parse:.2f}",
@@ -266,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--no-scale", action="store_true", help="without ten times the data")
     given = parser.parse_args(arguments)
     for market in MARKETS:
-        fill(given.minutes, market=market)
+        fill(given.minutes, market=market, exchanges=SYMBOLS if market == given.market else EXCHANGES)
     compare(given.minutes, given.rounds, not given.no_node, given.only, given.market)
     if not given.no_scale:
         scale(given.minutes, given.rounds, given.market)

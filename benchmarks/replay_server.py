@@ -51,11 +51,11 @@ class ReplayServer:
         asked = {"request": request, "subscription": subscription}
         if request not in self._messages:
             self._messages[request] = int(self._drain(asked | {"count": True})["messages"])
-        before_s = self._cpu_s()
+        before_s = self.cpu_s()
         took = self._drain(asked)
         # A session waits for subscriptions before it starts, which is no work.
         wall_s = took["streaming_seconds"] if subscription else took["seconds"]
-        return Cost(self._messages[request], wall_s, self._cpu_s() - before_s)
+        return Cost(self._messages[request], wall_s, self.cpu_s() - before_s)
 
     def _drain(self, asked: Mapping[str, object]) -> dict[str, float]:
         command = [sys.executable, "-m", "benchmarks.drain", str(self._port)]
@@ -74,7 +74,8 @@ class ReplayServer:
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         return [self._process.pid, *map(int, children)]
 
-    def _cpu_s(self) -> float:
+    def cpu_s(self) -> float:
+        """Processor time of all its processes until now."""
         fields = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in self.pids]
         return sum(int(field[11]) + int(field[12]) for field in fields) / _TICKS_A_SECOND
 

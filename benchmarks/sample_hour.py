@@ -9,6 +9,7 @@ folder is named after what the market brings, so that no file of an earlier samp
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -22,19 +23,23 @@ from tardis_machine.sample.cache_dir import fill_cache
 from tardis_machine.sample.market import EVERYDAY, MOSTLY_UPDATES, SampleMarket
 from tardis_machine.sample.recording import Recording
 
-__all__ = ["EXCHANGES", "MARKETS", "cache_dir", "fill", "options", "raw_options", "slices"]
+__all__ = ["EXCHANGES", "MARKETS", "SYMBOLS", "cache_dir", "fill", "options", "raw_options", "slices"]
 
 MARKETS = {"everyday": EVERYDAY, "mostly-updates": MOSTLY_UPDATES}
 """The mix of messages of each market; the first is the default."""
 
 EXCHANGES = {"bitmex": "XBTUSD", "binance": "BTCUSDT", "coinbase": "BTC-USD", "deribit": "BTC-PERPETUAL", "okex": "BTC-USDT"}
+"""Those that are merged, and their symbols."""
+
+SYMBOLS = EXCHANGES | {"binance-futures": "BTCUSDT", "okex-swap": "BTC-USDT-SWAP"}
+"""All that are replayed."""
 
 
 def options(exchange: str, minutes: int, *data_types: str, day: int = 1) -> dict[str, object]:
     """A normalized request."""
     return {
         "exchange": exchange,
-        "symbols": [EXCHANGES[exchange]],
+        "symbols": [SYMBOLS[exchange]],
         "from": f"2020-02-{day:02d}T00:00:00Z",
         "to": f"2020-02-{day:02d}T{minutes // 60:02d}:{minutes % 60:02d}:00Z",
         "dataTypes": list(data_types),
@@ -64,11 +69,11 @@ def raw_options(exchange: str, minutes: int) -> dict[str, object]:
     return {"exchange": exchange, "from": asked["from"], "to": asked["to"], "filters": filters}
 
 
-def fill(minutes: int, day: int = 1, market: str = "everyday") -> None:
+def fill(minutes: int, day: int = 1, market: str = "everyday", exchanges: Iterable[str] = EXCHANGES) -> None:
     """Makes the files that are missing."""
     folder = cache_dir(market)
     recording: Recording | None = None
-    for exchange in EXCHANGES:
+    for exchange in exchanges:
         for data_types in (("trade", "book_change"), ("book_change",)) if exchange == "bitmex" else (("trade", "book_change"),):
             period = _period(exchange, minutes, *data_types, day=day)
             cache = FeedCache(folder, exchange, tuple(optimize_filters(period.filters)))

@@ -33,6 +33,7 @@ _PATTERNS = (
     "bronze/wire.py",
     "computed/bucket.py",
     "computed/computer.py",
+    "pipeline/current_state.py",
 )
 _DECLARATIONS = ("_declarations.pxd", "_book.pxd", "computed/order_book_compiled.pxd")
 """What modules that are written in Cython share; a change of it is one of theirs."""

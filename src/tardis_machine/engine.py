@@ -7,10 +7,11 @@ publisher is closed with it, complete or not, with the reason.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Self
 from uuid import uuid4
 
@@ -32,7 +33,7 @@ from .player.player import Player, SoughtError
 from .player.players import Players
 from .processes.jobs.contract import Chunk, Events, PublishSpec, ReplaySpec, SinceSpec
 from .processes.live_pool import LivePool
-from .processes.replay_pool import ReplayPool
+from .processes.replay_pool import SYMBOLS_TOGETHER, ReplayPool
 from .processes.since_pool import SincePool
 from .realtime.accounts import check_credentials
 from .realtime.backoff import Timings
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from .eventbus.publisher import Publisher
     from .eventbus.receipt import Receipt
 
-__all__ = ["Engine", "LiveMachine", "Machine", "start_publisher"]
+__all__ = ["SOURCE", "Engine", "LiveMachine", "Machine", "start_publisher"]
 
 log = get_logger("machine")
 
@@ -65,8 +66,10 @@ class LiveMachine:
     since_spec: SinceSpec
     """What all requests that go on live have in common."""
 
-    def publishing(self, route: str, transport: Transport, request_id: str, origin: Origin = "replay") -> PublishSpec | None:
-        """How the events of a new session are to be encoded; None while no bus is on."""
+    def publishing(
+        self, route: str, transport: Transport, request_id: str, origin: Origin = "replay", parent: str | None = None
+    ) -> PublishSpec | None:
+        """How the events of a new session are to be encoded; None while no bus is on. `parent` is the client's own `traceparent`."""
         if self.publisher is None:
             return None
         session_id = uuid4().hex
@@ -77,6 +80,8 @@ class LiveMachine:
             "route": route,
             "app_version": __version__,
         }
+        if self.publisher.tracing is not None:
+            meta["traceparent"] = self.publisher.tracing.begin(session_id, route, transport, request_id, parent)
         return PublishSpec(session_id, origin, meta, SOURCE, self.book_changes, self.publisher.include)
 
     async def stream(
@@ -109,6 +114,7 @@ class LiveMachine:
         form: Form,
         transport: Transport,
         request_id: str,
+        parent: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """The finished bytes of replays that go on live, until nobody wants more or the machine stops.
 
@@ -117,7 +123,8 @@ class LiveMachine:
         sent = MESSAGES_SENT.labels(route)
         is_published = all(request.history.publish for request in requests)
         sessions = [
-            self.publishing(route, transport, request_id, origin) if is_published else None for origin in ("replay", "realtime")
+            self.publishing(route, transport, request_id, origin, parent) if is_published else None
+            for origin in ("replay", "realtime")
         ]
         asked_key = next((request.history.api_key for request in requests if request.history.api_key), None)
         spec = replace(
@@ -198,38 +205,49 @@ class Machine(LiveMachine):
         compression: Compression | None = None,
         cut: str = "the client went away",
         player: Player | None = None,
+        take_events: Callable[[Events], None] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """The finished bytes of a request; its events go to the publisher on the way. `cut` is why nobody takes the rest.
 
         BusyError where as many replays run as may; then no session was opened. `player` is what clients steer it by.
+        Where there is `take_events`, it gets the events, and the publisher nothing.
         """
         if any(isinstance(request, NormalizedRequest) and not request.publish for request in requests):
             publish = None
         sent = MESSAGES_SENT.labels(route)
         player = player or self.players.make(route, requests)
         whole = ReplaySpec(requests, form, compression, publish)
-        with self.workers.admitted(), self.players.listed(player):
+        with self.workers.admitted(requests), self.players.listed(player):
             is_over = False
             while not is_over:
                 try:
-                    async with _session(self.publisher, whole.publish, cut) as publisher:
+                    async with _session(None if take_events else self.publisher, whole.publish, cut) as publisher:
                         outputs = player.play(self.workers.run(self.client, player.part(whole), player.attach))
                         async with aclosing(outputs):
                             async for output in outputs:
                                 if isinstance(output, Chunk):
                                     sent.inc(output.messages)
                                     yield output
+                                elif take_events is not None:
+                                    take_events(output)
                                 else:
                                     assert publisher is not None
                                     await publisher.publish(output.events)
                     is_over = True
                 except SoughtError:
                     # What is played from elsewhere is a session of its own: its events begin anew.
-                    whole = replace(whole, publish=None if publish is None else _renewed(publish))
+                    whole = replace(whole, publish=None if publish is None else self._renewed(publish))
+
+    def _renewed(self, publish: PublishSpec) -> PublishSpec:
+        """The same for another session, which goes on with the trace of the first."""
+        meta = publish.meta
+        fresh = self.publishing(meta["route"], meta["transport"], meta["request_id"], publish.origin, meta.get("traceparent"))  # type: ignore[arg-type]
+        assert fresh is not None
+        return fresh
 
     async def book_at(self, asked: BookRequest) -> bytes | None:
         """The book at an instant as JSON; None where none is known. BusyError where as many replays run as may."""
-        with self.workers.admitted():
+        with self.workers.admitted([]):
             for request in asked.replays():
                 # What is sent is what holds when all has been read.
                 spec = ReplaySpec([request], "lines", opening_us=request.to_us)
@@ -240,12 +258,6 @@ class Machine(LiveMachine):
                     if isinstance(book, BookChange):
                         return to_json(asked.cut(book))
         return None
-
-
-def _renewed(publish: PublishSpec) -> PublishSpec:
-    """The same for another session."""
-    session_id = uuid4().hex
-    return replace(publish, session_id=session_id, meta=publish.meta | {"session_id": session_id})
 
 
 @asynccontextmanager
@@ -277,6 +289,7 @@ class Engine:
         self._stack = AsyncExitStack()
         self._workers: ReplayPool | None = None
         self._live: LivePool | None = None
+        self._since: SincePool | None = None
         self.publisher: Publisher | None = None
 
     async def start(self, *, publishing: bool = True) -> Machine:
@@ -294,7 +307,10 @@ class Engine:
             metadata = MetadataClient(settings.api_url, settings.api_key, settings.cache_dir)
             await self._stack.enter_async_context(metadata)
             self._workers = workers = ReplayPool(
-                settings.workers, most=settings.get("max_replays"), unread_bytes=settings.get("max_unread_bytes")
+                settings.workers,
+                most=settings.get("max_replays"),
+                most_symbols=SYMBOLS_TOGETHER * settings.get("max_symbols", inf),
+                unread_bytes=settings.get("max_unread_bytes"),
             )
             self._stack.push_async_callback(workers.stop)
             await workers.start()
@@ -354,7 +370,7 @@ class Engine:
         return live
 
     def _open_since(self, *, in_process: bool = False, most: int | None = None) -> SincePool:
-        since = SincePool(in_process=in_process, most=most)
+        self._since = since = SincePool(in_process=in_process, most=most)
         self._stack.push_async_callback(since.stop, self._settings.shutdown_timeout)
         return since
 
@@ -394,8 +410,8 @@ class Engine:
 
     @property
     def live_pids(self) -> list[int]:
-        """The processes of live streams."""
-        return [] if self._live is None else self._live.pids
+        """The processes of live streams, and of replays that go on live."""
+        return [pid for pool in (self._live, self._since) if pool is not None for pid in pool.pids]
 
 
 async def start_publisher(settings: Settings) -> Publisher:
@@ -409,6 +425,7 @@ async def start_publisher(settings: Settings) -> Publisher:
         spool_dir=settings.spool_dir,
         spool_max_bytes=settings.spool_max_bytes,
         spool_mode=settings.spool_mode,
+        otel_endpoint=settings.otel_endpoint,
     )
     await publisher.start()
     return publisher

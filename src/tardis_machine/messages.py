@@ -317,6 +317,7 @@ SECOND_TEXTS: dict[int, str] = {}
 """The opposite."""
 MILLISECOND_TEXTS = [f".{millisecond:03d}Z" for millisecond in range(1000)]
 """What follows the second in a timestamp of three digits."""
+_THREE_DIGITS = [f"{number:03d}" for number in range(1000)]
 MILLISECONDS = frozenset(MILLISECOND_TEXTS)
 _CACHE_LIMIT = 10_000
 
@@ -377,7 +378,10 @@ def to_timestamp(instant_us: int, *, milliseconds: bool = False) -> str:
     text = SECOND_TEXTS.get(seconds)
     if text is None:
         text = _cache_text(seconds)
-    return text + MILLISECOND_TEXTS[fraction // 1000] if milliseconds else f"{text}.{fraction:06d}Z"
+    if milliseconds:
+        return text + MILLISECOND_TEXTS[fraction // 1000]
+    # From a table, as to format six digits takes twice as long as all the rest.
+    return f"{text}.{_THREE_DIGITS[fraction // 1000]}{_THREE_DIGITS[fraction % 1000]}Z"
 
 
 def _cache_text(seconds: int) -> str:

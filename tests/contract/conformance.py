@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from tardis_machine.bronze.decoding import decode, decode_event
 from tardis_machine.bronze.encoding import BronzeEncoder
@@ -26,6 +27,7 @@ from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import No
 from tardis_machine.messages import Message, to_json
 from tests.contract.bus_under_test import ALL_FAULTS, BusUnderTest, Delivered, Fault, Misconfiguration
 from tests.contract.sample_messages import sample_messages
+from tests.servers.otlp_collector import OtlpCollector, attributes_of
 from tests.unit.eventbus.test_monitor import metric
 
 Test = TypeVar("Test", bound=Callable[..., Any])
@@ -53,11 +55,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 class Session:
     """A client's request: its messages, encoded as the machine does."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, meta: Mapping[str, str] = META) -> None:
         self.session_id = session_id
         self.messages: list[Message] = []
         self.events: list[Event] = []
-        self._encoder = BronzeEncoder(session_id=session_id, origin="replay", meta=META)
+        self._encoder = BronzeEncoder(session_id=session_id, origin="replay", meta=dict(meta))
 
     def encode(self, messages: Sequence[Message]) -> list[Event]:
         events = self._encoder.encode(messages)
@@ -237,6 +239,31 @@ class BusConformance:
             if event.symbol:
                 wanted[f"{prefix}subject"] = event.symbol
             assert wanted.items() <= record.headers.items()
+
+    async def test_a_session_is_traced_until_it_is_confirmed(self, bus: BusUnderTest) -> None:
+        with OtlpCollector() as collector:
+            plan = bus.plan()
+            publisher = Publisher([plan], spool_dir=bus.folder / "spool", otel_endpoint=collector.url)
+            await publisher.start()
+            assert publisher.tracing is not None
+            traceparent = publisher.tracing.begin("s-1", "/replay-normalized", "http", "r-1")
+            meta = {**META, "traceparent": traceparent}
+            session = Session("s-1", meta)
+            await publisher.session_start("s-1", source="tardis-machine/test", origin="replay", meta=meta)
+            await publisher.publish(session.encode(sample_messages(240)))
+            publisher.session_end("s-1")
+            (receipt,) = await publisher.close(30)
+        assert receipt.is_complete
+        (request,) = [span for span in collector.spans if span.name == "publish /replay-normalized"]
+        batches = [span for span in collector.spans if span.name == f"send {bus.prefix}"]
+        assert traceparent.startswith(f"00-{request.trace_id.hex()}-{request.span_id.hex()}-")
+        assert {(span.trace_id, span.parent_span_id) for span in batches} == {(request.trace_id, request.span_id)}
+        assert sum(int(attributes_of(span)["messaging.batch.message_count"]) for span in batches) == len(session.events) + 1
+        assert max(span.end_time_unix_nano for span in batches) <= request.end_time_unix_nano
+        assert {span.status.code for span in collector.spans} == {Status.STATUS_CODE_UNSET}
+        for record, event in self.read(bus):
+            carried = record.headers if plan.bus.limits.carries_headers else dict(event.meta)
+            assert carried["traceparent"] == traceparent
 
     async def test_a_batch_leaves_when_it_is_old_enough(self, bus: BusUnderTest) -> None:
         async with self.publisher(bus, **{"max-batch-delay-ms": 100}) as publisher:

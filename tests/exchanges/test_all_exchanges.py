@@ -158,7 +158,8 @@ def frames_of(section: Section) -> list[tuple[str, list[Filter] | None]]:
             given = [] if symbols == ["[]"] else symbols
             filters = frames[-1][1]
             assert filters is not None
-            filters.append(Filter(channel, given) if symbols else Filter(channel))
+            # Null, which stands for the symbol that a client did not name, is every symbol.
+            filters.append(Filter(channel, given) if symbols and symbols != ["[null]"] else Filter(channel))
         elif step.verb == "NONE":
             frames[-1] = (frames[-1][0], None)
     return frames

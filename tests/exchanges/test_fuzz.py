@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import orjson
 import pytest
 
 from tardis_machine.dates import parse_date_us
-from tardis_machine.exchanges import EXCHANGES, Feed, Handshake, Json, Mapper, _remembered, make_mappers
+from tardis_machine.exchanges import EXCHANGES, BookStep, Feed, Handshake, Json, Mapper, _remembered, make_mappers
 from tardis_machine.exchanges._feed import FeedError, FrameKind
-from tests.exchanges.fuzz import Mutator, Outcome, fuzz_feed, fuzz_mappers
+from tardis_machine.pipeline.normalizer import Normalizer
+from tests.exchanges.fuzz import Mutator, Outcome, fuzz_feed, fuzz_mappers, transcript_of
 from tests.exchanges.growth import held_by, history_sections, never_the_same
 
 MESSAGES = 300
@@ -64,8 +66,42 @@ def test_new_symbols_without_end_are_not_all_remembered(exchange: str, monkeypat
             assert after <= 2 * before + LIMIT, f"{type(mapper).__name__} of {section.line} grows from {before} to {after}"
 
 
-def feed(mappers: Sequence[Mapper], raw: bytes) -> None:
+@pytest.mark.parametrize("exchange", [name for name in EXCHANGES if EXCHANGES[name].live])
+def test_a_feed_does_not_remember_all_symbols_that_it_hears_either(exchange: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_remembered, "MAX_REMEMBERED", LIMIT)
+    live = EXCHANGES[exchange].live
+    assert live is not None
+    for section in transcript_of(exchange).of("live"):
+        of_round = never_the_same(section, exchange)
+        filters = Normalizer(exchange, section.data_types, realtime=True).filters(section.symbols)
+        for some in live.feed.split(exchange, filters):
+            one = live.feed(exchange, some)
+            one.subscribe(0)
+            sizes = []
+            for rounds in (range(2 * LIMIT), range(2 * LIMIT, 6 * LIMIT)):
+                for number in rounds:
+                    for raw in of_round(number):
+                        hear(one, raw)
+                sizes.append(held_by(one))
+            assert sizes[1] <= 2 * sizes[0] + LIMIT, f"{type(one).__name__} of {section.line} grows from {sizes[0]} to {sizes[1]}"
 
+
+def hear(one: Feed, raw: bytes) -> None:
+    """As a connection does, but for what raises, which would end one."""
+    with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        message = one.decode(raw)
+        kind = one.classify(message)
+        if isinstance(kind, BookStep):
+            kind = one.books.take(kind)
+        elif not isinstance(kind, FrameKind):
+            kind = one.books.take_all(kind)
+        if kind is FrameKind.ERROR:
+            one.complaint(message)
+        elif kind is not FrameKind.DATA:
+            one.reply(message, 0)
+
+
+def feed(mappers: Sequence[Mapper], raw: bytes) -> None:
     try:
         message = orjson.loads(raw)
     except ValueError:

@@ -199,7 +199,9 @@ def check_filters(transcript: Transcript, line: int, steps: Sequence[Step], filt
 
 def show_filter(item: Filter) -> str:
     symbols = [item.symbols] if isinstance(item.symbols, str) else item.symbols
-    return item.channel if symbols is UNSET else " ".join([item.channel, *(symbols or ["[]"])])
+    if symbols is UNSET:
+        return item.channel
+    return " ".join([item.channel, *("[null]" if symbol is None else symbol for symbol in symbols or ["[]"])])
 
 
 @pytest.mark.parametrize(("transcript", "section"), sections("subscriptions"))

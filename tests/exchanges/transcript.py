@@ -8,7 +8,8 @@ A line that begins with `#` is a comment; one that begins with a space goes on w
 
 In all of them `>` goes to the exchange and `<` comes from it:
 
-    FILTER trade XBTUSD ETHUSD      what is asked upstream: channel, symbols; none where all are meant, `[]` for an empty list.
+    FILTER trade XBTUSD ETHUSD      what is asked upstream: channel, symbols; none where all are meant, `[]` for an empty list,
+                                    `[null]` for the symbol that a frame did not name.
                                     In a history section it is for the section's symbols, in subscriptions for the frame before.
     < {"table":"trade", …}          a message. What it must give stands below it; nothing, if nothing does
     = trade {"symbol":"XBTUSD", …}  a normalized message, complete but for `exchange` and `localTimestamp`. Levels are pairs. A

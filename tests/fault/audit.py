@@ -54,6 +54,8 @@ class Audit:
     """Exchanges of which a live session was cut short."""
     live_ahead: int = 0
     """Trades that clients got of those, and that were not published any more."""
+    unheard_ends: int = 0
+    """Answers that were whole, and whose sessions have all of them but were not closed in time: the machine was killed just then."""
     live_trades: set[LiveTrade] = field(default_factory=set)
     """On the bus."""
     problems: list[str] = field(default_factory=list)
@@ -132,7 +134,9 @@ class Audit:
         counts = Counter[str]()
         for entry in session.entries if session is not None else ():
             counts[entry.payload_case] += entry.count
-        if answer.lines - counts or (answer.is_complete and (answer.lines != counts or session is None or not session.complete)):
+        if answer.is_complete and session is not None and not session.complete and answer.lines == counts:
+            self.unheard_ends += 1
+        elif answer.lines - counts or (answer.is_complete and (answer.lines != counts or session is None)):
             self._note(f"{answer.request_id} got {dict(answer.lines)}, and its ledger has {dict(counts)}")
 
     def _note(self, problem: str) -> None:

@@ -21,7 +21,7 @@ from tests.fault.machine import MachineUnderFault
 from tests.fault.plan import MachineFault, Strike, make_plan
 from tests.fault.samples import Round, grown
 from tests.fault.slow_readers import SlowReaders
-from tests.fault.traffic import Traffic, fill
+from tests.fault.traffic import CLIENTS, Traffic, fill
 
 __all__ = ["OF_MACHINE", "FaultRun", "Outcome"]
 
@@ -125,6 +125,11 @@ class FaultRun:
                 audit.compare(read_closed_sessions(machine.sessions_dir(prefix)), traffic.answers, live.trades)
             rounds = machine.samples.rounds() if self._soak_s is not None else []
             problems = [f"{prefix}: {problem}" for prefix, audit in audits.items() for problem in audit.problems]
+            problems += [
+                f"{prefix}: {audit.unheard_ends} whole answers have sessions that are not complete, after {machine.kills} kills"
+                for prefix, audit in audits.items()
+                if audit.unheard_ends > CLIENTS * machine.kills
+            ]
             problems += [*self._problems(machine, exit_code), *(grown(rounds) if self._soak_s is not None else ())]
             return Outcome(
                 audits,

@@ -288,6 +288,18 @@ def test_a_live_trade_that_a_client_got_is_missed_unless_its_session_was_cut(tmp
     assert (audit.live_ahead, any("live trades" in problem for problem in audit.problems)) == (int(was_cut), not was_cut)
 
 
+@pytest.mark.parametrize("all_is_there", [True, False])
+def test_a_whole_answer_of_a_session_that_was_not_closed_in_time_is_counted(tmp_path: Path, *, all_is_there: bool) -> None:
+    case = Case(tmp_path)
+    case.session.complete = False
+    case.events[-1:] = BronzeEncoder(session_id="s1", origin="replay", meta={"request_id": "r1"}).encode_session_end(
+        to_session_end(case.session)
+    )
+    case.lines["trade"] -= not all_is_there
+    audit = case.audit()
+    assert (audit.unheard_ends, audit.problems == []) == (int(all_is_there), all_is_there)
+
+
 def test_a_resend_is_a_repeat_and_no_problem(tmp_path: Path) -> None:
     case = Case(tmp_path)
     case.events = case.events[:40] + case.events[20:] + case.events[-1:]

@@ -24,7 +24,7 @@ from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.cache_dir import fill_cache
 from tardis_machine.sample.recording import Recording
 
-__all__ = ["Answer", "Traffic", "fill", "raw_options"]
+__all__ = ["CLIENTS", "Answer", "Traffic", "fill", "raw_options"]
 
 FROM_US = 1_580_515_200_000_000  # 2020-02-01
 MARKETS = (
@@ -32,6 +32,7 @@ MARKETS = (
     ("bitmex", "ETHUSD", ("trade", "book_change", "derivative_ticker", "trade_bar_1s")),
     ("binance", "BTCUSDT", ("trade", "book_change", "book_snapshot_5_1s")),
 )
+CLIENTS = 3
 HANG_UP_SHARE = 0.1
 READ_BYTES = 64 * 1024
 
@@ -80,7 +81,7 @@ class Answer:
 class Traffic:
     """Some clients, each with its share of the pace. `start` them, look at `received`, and `stop` them."""
 
-    def __init__(self, port: int, *, seed: int, minutes: int, lines_a_second: float, clients: int = 3) -> None:
+    def __init__(self, port: int, *, seed: int, minutes: int, lines_a_second: float, clients: int = CLIENTS) -> None:
         self._port = port
         self._minutes = minutes
         self._pace = lines_a_second / clients

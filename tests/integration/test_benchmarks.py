@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.__main__ import names
-from benchmarks.chart import find_ratios
+from benchmarks.chart import draw_growth, find_growth, find_ratios
 from benchmarks.machine import describe_commit
 from tests.servers.process import ROOT
 
@@ -51,6 +51,25 @@ def test_one_that_fails_is_reported(tmp_path: Path) -> None:
 
 def test_ratios_are_found_where_columns_say_so() -> None:
     assert [ratio[1:] for ratio in find_ratios("x", PRINTED)] == [("trades, ours/library", 5.0), ("trades, of raw", 0.81)]
+
+
+GROWN = """
+### Growth: clients
+
+| clients | messages/s |     |  MB |
+| ------- | ---------: | --: | --: |
+| 1       |    1.20 M  | ±3% |  90 |
+| 100     |    800.0 k | ±3% | 512 |
+
+It took 3 s.
+"""
+
+
+def test_what_grows_is_found_and_drawn(tmp_path: Path) -> None:
+    curves = list(find_growth(f"{PRINTED}{GROWN}"))
+    assert curves == [("clients", "messages/s", [(1, 1.2e6), (100, 8e5)]), ("clients", "MB", [(1, 90), (100, 512)])]
+    draw_growth(curves, tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").stat().st_size > 5_000
 
 
 def test_every_benchmark_says_what_it_measures() -> None:

@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from aiohttp import web
@@ -127,14 +129,14 @@ class Told:
 
 
 @asynccontextmanager
-async def connecting(server: ScriptedExchange) -> AsyncIterator[Told]:
+async def connecting(server: ScriptedExchange, timings: Timings = TIMINGS) -> AsyncIterator[Told]:
     server.rest.setdefault("/all", lambda request: web.json_response([]))
     exchange = Exchange("every", "", (), {}, lambda message, date_us: None, live=LiveApi(EveryFeed, "wss://x", "https://x"))
     urls = {"every": server.url, "every-rest": server.rest_url}
     heard = Told()
-    async with open_session(urls, TIMINGS) as session:
+    async with open_session(urls, timings) as session:
         connection = Connection(
-            exchange, [], heard, session, timeout_s=0, urls=urls, timings=TIMINGS, credentials=Credentials(KEY=SECRET)
+            exchange, [], heard, session, timeout_s=0, urls=urls, timings=timings, credentials=Credentials(KEY=SECRET)
         )
         task = asyncio.create_task(connection.run())
         try:
@@ -274,6 +276,21 @@ async def test_without_a_token_there_is_no_connection_and_no_secret_is_told(capl
     shown = f"{caplog.text} {[vars(record) for record in caplog.records]}"
     assert SECRET not in shown
     assert "hidden" not in shown
+
+
+async def test_who_is_banned_waits_long_also_where_no_time_is_named() -> None:
+    async with scripted_exchange() as server:
+        token(server)
+        server.refusals = [web.Response(status=429), web.Response(status=418)]
+        began = time.monotonic()
+        async with connecting(server, timings=msgspec.structs.replace(TIMINGS, banned_s=0.5)) as heard:
+            client = await server.client()
+            assert client.request.headers["User-Agent"].startswith("Mozilla/5.0 (compatible; tardis-machine/")
+            assert time.monotonic() - began >= 0.5
+            assert [await heard.next() for _ in range(2)] == [
+                "can't connect: 429 Invalid response status",
+                "can't connect: 418 Invalid response status",
+            ]
 
 
 async def test_an_answer_that_grows_without_end_is_given_up() -> None:

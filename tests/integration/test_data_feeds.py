@@ -182,7 +182,7 @@ async def test_limits_hold_here_too(upstream: SampleHistoryApi, tmp_path: Path) 
 async def test_who_does_not_read_keeps_his_own_place_alone_and_not_for_ever(
     upstream: SampleHistoryApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tardis_machine.server.data_feeds.UNREAD_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("tardis_machine.server.bodies.UNREAD_TIMEOUT_S", 1.0)
     # A body that no socket's buffers hold.
     feed = RecordedFeed(tmp_path / "recorded", "bitmex", (Filter("trade", ["XBTUSD"]),))
     assert feed.claim()

@@ -70,6 +70,22 @@ def test_all_is_well_and_the_probe_is_seen_for_what_it_is(
         assert event.meta["session_id"] in shown
 
 
+def test_the_destination_of_dead_letters_is_checked_too(capsys: pytest.CaptureFixture[str], nats: NatsServer) -> None:
+    flags = nats_flags(nats, stream="LETTERS", subject="letters.all", **{"dead-letter-subject": "letters.dead"})
+    code, shown = examine(capsys, *flags)
+    assert code == 0, shown
+    assert ["nats", "ok", "dead letters", "letters.dead takes copies of them", ""] in rows(shown)
+    with NatsPeek(nats.port) as peek:
+        peek.ask("STREAM.DELETE.LETTERS")
+        peek.make_stream("LETTERS", ["letters.all"])
+    code, shown = examine(capsys, *nats_flags(nats, subject="letters.all", **{"dead-letter-subject": "letters.dead"}))
+    with NatsPeek(nats.port) as peek:
+        peek.ask("STREAM.DELETE.LETTERS")
+    assert code == 1
+    (failed,) = [row for row in rows(shown) if row[1] == "failed"]
+    assert "has the subject letters.dead" in failed[3]
+
+
 @pytest.mark.parametrize(
     ("allowed", "case"), [("trade", "session_end"), ("trade,error,-session_end", "error"), ("trade,-session_end", None)]
 )

@@ -160,6 +160,21 @@ async def test_a_refusal_that_grows_without_end_is_not_unpacked(upstream: Upstre
         tracemalloc.stop()
 
 
+async def test_a_refusal_without_an_end_is_not_read_to_it(upstream: Upstream, tmp_path: Path) -> None:
+    async def fault(_: Asked, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=401)
+        await response.prepare(request)
+        with suppress(ConnectionError):
+            while True:
+                await response.write(bytes(100_000))
+        return response
+
+    upstream.fault = fault
+    async with HistoryClient(upstream.url, cache_dir=tmp_path) as client:
+        with pytest.raises(UpstreamError, match=r"^the history API answered 401 for slice bitmex 2019-06-01T00:00Z"):
+            await asyncio.wait_for(collect(client, 0, 1), 10)
+
+
 async def test_nobody_listens(tmp_path: Path) -> None:
     sleeper = Sleeper()
     async with HistoryClient("http://127.0.0.1:9/v1", cache_dir=tmp_path, attempts=3, sleep=sleeper.sleep) as client:

@@ -71,9 +71,25 @@ async def ask(client: Client, request: bytes, **headers: str) -> bytes:
         return head if b" 101 " in head else head + (await raw.receive_all(20))[0]
 
 
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def recording(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    keywords = {"record_dir": tmp_path_factory.mktemp("recordings")}
+    async with running_machine(SampleHistoryApi(port=9), cache_dir, workers=0, **keywords) as client:
+        yield client
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def with_key_alone(cache_dir: Path) -> AsyncIterator[Client]:
+    """No origins are named either."""
+    async with running_machine(SampleHistoryApi(port=9), cache_dir, workers=0, api_key="the-key-of-this-test") as client:
+        yield client
+
+
 @pytest.mark.parametrize("origin", FOREIGN)
-async def test_with_a_bus_or_a_key_a_foreign_page_is_refused(with_bus: Client, with_key: Client, origin: str) -> None:
-    for client in (with_bus, with_key):
+async def test_with_a_bus_a_key_or_recordings_a_foreign_page_is_refused(
+    with_bus: Client, with_key: Client, with_key_alone: Client, recording: Client, origin: str
+) -> None:
+    for client in (with_bus, with_key, with_key_alone, recording):
         for request in WAYS:
             answer = await ask(client, request, Origin=origin)
             assert status_of(answer) == 403, answer

@@ -27,7 +27,20 @@ PACKAGE = ROOT / "src" / "tardis_machine"
 DATA = {"py.typed", "generated/normalized_event.binpb", "lakehouse/log4j2.properties"}
 # The wheel is compiled from nothing.
 pytestmark = pytest.mark.timeout(600)
-OPTIONAL = ["aiobotocore", "confluent_kafka", "delta", "hiredis", "matplotlib", "nats", "pandas", "pyarrow", "pyspark", "redis"]
+OPTIONAL = [
+    "aiobotocore",
+    "confluent_kafka",
+    "delta",
+    "hiredis",
+    "matplotlib",
+    "nats",
+    "numpy",
+    "opentelemetry",
+    "pandas",
+    "pyarrow",
+    "pyspark",
+    "redis",
+]
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +95,25 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(built: Path) -> None:
     inside = {name.removeprefix("tardis_machine/") for name in names if name.startswith("tardis_machine/")}
     assert inside == sources() | DATA | compiled()
     assert wheel_in(built).name.endswith(f"{sysconfig.get_platform().replace('-', '_').replace('.', '_')}.whl")
-    # Spark finds a format by the name of its package.
-    packages = {"tardis_machine", "pyspark_tardis"}
+    # Spark finds formats by the names of packages.
+    packages = {"tardis_machine", "pyspark_tardis", "pyspark_tardis_events"}
     assert {name.partition("/")[0] for name in names} == {*packages, f"tardis_machine-{__version__}.dist-info"}
     assert metadata["Version"] == __version__
     assert (metadata["License-Expression"], metadata["License-File"]) == ("MPL-2.0", "LICENSE")
-    assert set(metadata.get_all("Provides-Extra", [])) == {"all", "aws", "file", "kafka", "nats", "redis", "spark"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {
+        "all",
+        "arrow",
+        "aws",
+        "export",
+        "file",
+        "kafka",
+        "nats",
+        "otel",
+        "pandas",
+        "polars",
+        "redis",
+        "spark",
+    }
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from importlib.resources import files
 from pathlib import Path
 
@@ -109,3 +111,22 @@ async def test_it_can_be_turned_off(tmp_path: Path) -> None:
         for path in ("/", "/ui", "/ui/events", "/ui/main.js"):
             async with client.http.get(client.url(path)) as response:
                 assert response.status == 404
+
+
+async def test_only_so_many_browsers_may_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each keeps its connection for as long as it likes."""
+    monkeypatch.setattr("tardis_machine.server.page.status.MOST_SUBSCRIBERS", 2)
+    async with running_machine(SampleHistoryApi(port=9), tmp_path, workers=0) as client, AsyncExitStack() as stack:
+        url = client.url("/ui/events")
+        looking = [await stack.enter_async_context(client.http.get(url)) for _ in range(2)]
+        async with client.http.get(url) as refused:
+            assert (refused.status, await refused.json()) == (
+                503,
+                {"message": "2 browsers look at this machine, and no more are allowed; try again later"},
+            )
+        looking[0].close()
+        while True:
+            async with client.http.get(url) as response:
+                if response.status == 200:
+                    break
+            await asyncio.sleep(0.02)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -19,6 +20,7 @@ from tardis_machine.sample.history_api import SampleHistoryApi
 from tests.closed_sessions import read_closed_sessions
 from tests.integration.leaks import KEPT_ALIVE, nothing_leaks
 from tests.integration.machine import DAY, Client, options, running_machine
+from tests.integration.raw_client import WS_TEXT, connected, http_get, ws_frame, ws_get
 from tests.integration.served import fill_bitmex
 from tests.integration.test_publishing import published
 
@@ -288,6 +290,24 @@ class TestSteering:
                 await viewer.told("resume")
                 await viewer.rest()
             assert viewer.messages == since(everything, LATER)
+
+    async def test_who_reads_no_answers_is_obeyed_and_holds_little(self, client: Client) -> None:
+        status = ws_frame(WS_TEXT, b'{"control":"status"}')
+        target = http_get("/ws-replay-normalized", options(speed=0.01)).split(b" ")[1].decode()
+        async with connected(client.machine.ws_port, receive_buffer_bytes=16 * 1024) as raw:
+            await raw.send(ws_get(target))
+            await raw.reader.readuntil(b"\r\n\r\n")
+            raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            tracemalloc.start()
+            try:
+                async with asyncio.timeout(60):
+                    await raw.send(status * 20_000)
+                    await raw.send(ws_frame(WS_TEXT, b'{"control":"speed","speed":2}'))
+                    while (await replays_of(client))[0]["speed"] != 2:
+                        await asyncio.sleep(0.05)
+                assert tracemalloc.get_traced_memory()[1] < 5_000_000
+            finally:
+                tracemalloc.stop()
 
     async def test_who_is_gone_is_no_longer_listed(self, client: Client) -> None:
         async with viewing(client, **asked(speed=1)) as viewer:

@@ -53,7 +53,9 @@ async def test_without_a_bus_nothing_of_publishing_is_loaded_made_or_open(
         argv = ("--workers", "1", "--exchange-urls", f"bitmex:{exchange.url}", *bus)
         with served(tmp_path / "cache", tmp_path / "log", *argv) as server:
             open_files = await use(server, exchange)
-    modules = {name for name in IMPORTED.findall(server.log.read_text()) if OF_PUBLISHING.match(name)}
+    imported = set(IMPORTED.findall(server.log.read_text()))
+    assert not {name for name in imported if name.startswith("opentelemetry")}, "nobody asked for spans"
+    modules = {name for name in imported if OF_PUBLISHING.match(name)}
     seen = Seen(modules, {str(path.relative_to(home)) for path in home.rglob("*")} - made_by_us, open_files)
     if not is_on:
         assert seen == Seen(set(), set(), set())

@@ -34,8 +34,17 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MINUTES = 15
 TOKEN = "correct horse battery staple"
-HTTP_ROUTES = ["/replay", "/replay-normalized", "/health-check", "/metrics", "/replays", "/replays/{id}", "/replays/{id}/control"]
-PAGE_ROUTES = ["/ui/events", "/ui/exchanges", "/ui/abilities"]
+HTTP_ROUTES = [
+    "/replay",
+    "/replay-normalized",
+    "/book",
+    "/health-check",
+    "/metrics",
+    "/replays",
+    "/replays/{id}",
+    "/replays/{id}/control",
+]
+PAGE_ROUTES = ["/ui/events", "/ui/exchanges", "/ui/abilities", "/ui/symbols/{exchange}"]
 API_ROUTES = [
     "/v1/data-feeds/{exchange}",
     "/v1/instruments/{exchange}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -16,6 +17,7 @@ import pytest_asyncio
 from tardis_machine import TardisMachine
 from tardis_machine.processes.jobs.contract import CHUNK_BYTES
 from tardis_machine.server import ws
+from tardis_machine.server.request_options import OptionsReader
 from tests.integration.leaks import assert_no_surprise
 from tests.integration.machine import DAY, options
 from tests.integration.raw_client import WS_CLOSE, WS_TEXT, body_of, connected, http_get, http_post, status_of, ws_frame, ws_get
@@ -236,6 +238,20 @@ class TestCaps:
         assert (code, reason.startswith("subscriptions: expected at most 200000 symbols, got 400000000;")) == (1008, True)
         assert lag.longest_s < LONGEST_LAG_S
 
+    async def test_a_subscription_that_takes_longer_to_read_than_a_session_to_begin_counts(
+        self, machine: TardisMachine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read = OptionsReader.in_turn
+
+        async def read_slowly(*given: Any) -> Any:
+            await asyncio.sleep(1)
+            return await read(*given)
+
+        monkeypatch.setattr(ws, "SESSION_START_DELAY_S", 0.5)
+        monkeypatch.setattr(OptionsReader, "in_turn", read_slowly)
+        frame = ws_frame(WS_TEXT, json.dumps(SUBSCRIPTION).encode())
+        assert await end_of(machine.port, WS_EMPTY, frame) == (1000, "WS replay finished")
+
     async def test_one_who_is_refused_does_not_end_the_session(self, strict: TardisMachine) -> None:
         frame = ws_frame(WS_TEXT, json.dumps(SUBSCRIPTION).encode())
         target = f"{WS_EMPTY}&session=shared"
@@ -293,6 +309,11 @@ async def test_a_million_digits_are_read_once(machine: TardisMachine) -> None:
     assert lag.longest_s < LONGEST_LAG_S
 
 
+async def health_of(machine: TardisMachine, name: str) -> int:
+    """What the server says of its replays."""
+    return int(json.loads(body_of(await answer_to(machine.port, http_get("/health-check"))))["replays"][name])
+
+
 async def stalled(port: int, asked: Any, stack: AsyncExitStack) -> None:
     """A client that reads the beginning of its answer and no more."""
     client = await stack.enter_async_context(connected(port, receive_buffer_bytes=SMALL_BUFFER_BYTES))
@@ -318,6 +339,54 @@ async def test_more_replays_than_allowed_are_told_to_come_back(cache_dir: Path, 
         assert status_of(answer) == 200
     sessions = {event.meta["session_id"] for event in published(tmp_path / "events")}
     assert len(sessions) == 3, "of those that were refused nothing is published"
+
+
+async def test_long_bodies_have_a_bound_together_and_short_ones_pass(cache_dir: Path) -> None:
+    """Twelve clients that don't send the end of two megabytes; eight of these may be in memory."""
+    size = 2 << 20
+    long = http_post("/replay", json.dumps(EMPTY_RAW).encode().ljust(size))
+    async with running(cache_dir, max_request_bytes=size) as machine:
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(connected(machine.port)) for _ in range(12)]
+            for client in clients:
+                await client.send(long[:-1])
+            refused = [asyncio.create_task(client.reader.readline()) for client in clients]
+            while sum(task.done() for task in refused) < 4:
+                await asyncio.sleep(0.05)
+            assert {task.result() for task in refused if task.done()} == {b"HTTP/1.1 503 Service Unavailable\r\n"}
+            assert status_of(await answer_to(machine.port, http_get("/replay", EMPTY_RAW))) == 200
+            assert status_of(await answer_to(machine.port, http_post("/replay", json.dumps(EMPTY_RAW).encode()))) == 200
+            answer = await answer_to(machine.port, long)
+            assert (status_of(answer), b"Retry-After: 5" in answer) == (503, True)
+            assert re.fullmatch(
+                r"max-request-bytes: 1\d{7} bytes of requests are being read; try again later",
+                json.loads(body_of(answer))["message"],
+            )
+        while status_of(answer := await answer_to(machine.port, long)) == 503:
+            await asyncio.sleep(0.05)  # until the server has seen that they left
+        assert status_of(answer) == 200
+
+
+async def test_symbols_of_all_replays_have_a_bound_together_and_few_pass(cache_dir: Path) -> None:
+    # Not in the cache, so that they wait for upstream.
+    many = ALL | {"symbols": [f"SYMBOL{number}" for number in range(2_000)]}
+    raw = {**EMPTY_RAW, "to": ALL["to"], "filters": [{"channel": "trade", "symbols": many["symbols"]}]}
+    asked = (("/replay-normalized", many), ("/replay", raw))
+    async with running(cache_dir, max_symbols=2_000) as machine, AsyncExitStack() as stack:
+        for place in range(5):
+            client = await stack.enter_async_context(connected(machine.port))
+            path, fields = asked[place % 2]
+            await client.send(http_post(path, json.dumps(fields).encode()))
+        while await health_of(machine, "running") < 5:
+            await asyncio.sleep(0.02)
+        reason = (
+            "max-symbols: the replays that run name 10000 symbols, and with 2000 more it would be more than 10000, "
+            "5 times what one may; try again later"
+        )
+        for path, fields in asked:
+            answer = await answer_to(machine.port, http_post(path, json.dumps(fields).encode()))
+            assert (status_of(answer), json.loads(body_of(answer))["message"]) == (503, reason)
+        assert status_of(await answer_to(machine.port, http_get("/replay-normalized", FEW))) == 200
 
 
 HEAVY = ["--max-data-types", "1000", "--max-snapshot-levels", "100000"]
@@ -358,9 +427,8 @@ MOST_UNREAD_BYTES = (4 << 20) + STALLED * 2 * CHUNK_BYTES
 
 
 async def unread_bytes(machine: TardisMachine) -> int:
-    body = json.loads(body_of(await answer_to(machine.port, http_get("/health-check"))))
-    assert body["replays"]["running"] == STALLED
-    return int(body["replays"]["unreadBytes"])
+    assert await health_of(machine, "running") == STALLED
+    return await health_of(machine, "unreadBytes")
 
 
 class TestStalledReadersWithABusOn:

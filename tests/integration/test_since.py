@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import sys
@@ -28,6 +29,7 @@ from tardis_machine.sample.live import SimulatedExchanges
 from tardis_machine.sample.live.misbehaviour import Reset
 from tardis_machine.sample.market import SampleMarket
 from tests.integration.seam_market import DAY_US, MINUTE_US, TIMINGS, SeamMarket, seam_market
+from tests.integration.served import gone_within
 from tests.integration.test_publishing import published
 
 SYMBOLS = {"bitmex": "XBTUSD", "binance-futures": "BTCUSDT", "deribit": "BTC-PERPETUAL"}
@@ -224,6 +226,37 @@ async def test_what_is_missing_at_the_seam_is_told_to_who_does_not_wait(tmp_path
     last = messages[-4]["localTimestamp"]
     assert re.search(r"^history from (\S+) to \S+ is not there yet", gap["reason"])
     assert last[:16] < gap["reason"].split()[2][:16] <= messages[-2]["localTimestamp"][:16]
+
+
+async def test_a_process_that_dies_ends_its_own_request_and_no_other(tmp_path: Path) -> None:
+    async with (
+        SimulatedExchanges(7, ["bitmex"], speed=1.0, activity=0.2) as simulated,
+        SampleHistoryApi(SampleMarket(7, 0.2)) as api,
+    ):
+        options = {"api_url": api.url, "cache_dir": tmp_path, "exchange_urls": simulated.urls, "_timings": TIMINGS}
+        machine = TardisMachine(workers=1, max_live_requests=2, **options)
+        await machine.start(port=0)
+        query = served(**{"from": to_timestamp(simulated.clock.now_us - 8 * MINUTE_US), "waitWhenDataNotYetAvailable": False})
+        url = f"http://127.0.0.1:{machine.port}/replay-normalized"
+        async with aiohttp.ClientSession() as http, asyncio.timeout(30):
+            async with http.get(url, params=query) as first, http.get(url, params=query) as second:
+                await asyncio.gather(first.content.readline(), second.content.readline())
+                async with http.get(url, params=query) as third:
+                    assert third.status == 503
+                    assert "max-live-requests: 2" in await third.text()
+                pids = machine.live_pids
+                assert len(pids) == 2
+                os.kill(pids[0], signal.SIGKILL)
+                endings = [asyncio.create_task(answer.read()) for answer in (first, second)]
+                ended, others = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
+                assert [type(task.exception()) for task in ended] == [aiohttp.ClientPayloadError]
+                assert len(others) == 1
+                for task in others:
+                    task.cancel()
+            while machine.live_pids:
+                await asyncio.sleep(0.02)
+        await machine.stop()
+    assert gone_within(pids, 5)
 
 
 async def test_the_command_begins_with_history(tmp_path: Path) -> None:

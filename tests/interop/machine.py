@@ -13,7 +13,7 @@ from tardis_machine import replay_normalized
 from tardis_machine.dates import parse_date_us
 from tardis_machine.history.client import HistoryClient
 from tardis_machine.history.reader import read_lines
-from tardis_machine.messages import Trade
+from tardis_machine.messages import Disconnect, Trade
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tests.integration.served import FILTERS, Served, served
 
@@ -38,6 +38,12 @@ class SharedMachine:
             async for item in client.slices("bitmex", parse_date_us(DAY), parse_date_us(f"{DAY}T00:07"), FILTERS):
                 lines += await asyncio.to_thread(read_lines, item)
         return lines
+
+    async def messages(self, *data_types: str, to: str, from_: str = DAY, **more: Any) -> list[Any]:
+        """Those of XBTUSD of some data types, but for lost connections; where these are told, what is computed begins anew."""
+        asked: dict[str, Any] = {"exchange": "bitmex", "symbols": ["XBTUSD"], "data_types": data_types, "from_": from_, "to": to}
+        found = [m async for batch in replay_normalized(**asked, **more, **self._place) for m in batch]
+        return [message for message in found if not isinstance(message, Disconnect)]
 
     async def trades(self, to: str, from_: str = DAY) -> list[Trade]:
         """Those of XBTUSD."""

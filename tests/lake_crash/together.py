@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow.parquet as pq
 
@@ -28,12 +28,11 @@ from tests.lake_crash.others import Others
 from tests.lake_crash.run import Outcome, count_traces
 from tests.servers.redis import RedisServer
 
-__all__ = ["TogetherRun"]
+__all__ = ["GOLD", "TogetherRun"]
 
 IN_FILES: tuple[Market, ...] = (("bitmex", "XBTUSD", ("trade", "book_change")),)
 IN_STREAM: tuple[Market, ...] = (("binance", "BTCUSDT", ("trade",)), ("deribit", "ETH-PERPETUAL", ("trade",)))
-GOLD = "bars_1m,top_of_book,gaps"
-MOST_TRACES = 30
+GOLD = ("bars_1m", "top_of_book", "gaps")
 IDLE_S = 60.0
 SHARED = 3
 """Of so many files the stream has the records of one."""
@@ -52,6 +51,7 @@ class TogetherRun:
         rounds: int,
         events: int,
         seed: int,
+        most_traces: int = 30,
         say: Callable[[str], None] = print,
         root: str | None = None,
         options: Mapping[str, str] = MappingProxyType({}),
@@ -59,7 +59,7 @@ class TogetherRun:
         """`events` come from each bus; `root`: where the lakes lie, by default in the folder; `options` are those of its store."""
         self._folder, self._rounds, self._random, self._say = folder, rounds, Random(seed), say
         self.lake, self.undisturbed = (open_storage(f"{root or folder}/{name}", options) for name in ("lake", "undisturbed"))
-        self._options = options
+        self._options, self._most_traces = options, most_traces
         self.bus = folder / "bus"
         self.bus.mkdir()
         self._files = write_files(folder / "in-files", events, 2 * (rounds + 1), seed, IN_FILES)
@@ -83,15 +83,16 @@ class TogetherRun:
     def run(self) -> Outcome:
         """Blocks until it is over."""
         began = time.monotonic()
-        self._disturb()
+        self.disturb()
         problems = self._end("last", self.lake)
         disturbed_s = time.monotonic() - began
         self._say(f"the last jobs are through after {disturbed_s:.0f} s; now others, one after the other")
         problems += self._end("undisturbed", self.undisturbed)
         undisturbed_s = time.monotonic() - began - disturbed_s
-        return Outcome(self._compare(), self._rounds, [], self.deaths, "none", problems, undisturbed_s, disturbed_s)
+        return Outcome(self.compare(), self._rounds, [], self.deaths, "none", problems, undisturbed_s, disturbed_s)
 
-    def _disturb(self) -> None:
+    def disturb(self) -> None:
+        """Has them all work, and kills one of them again and again; then all."""
         jobs = self._jobs("killed", self.lake, "--trigger", "500ms", "--auto-optimize")
         try:
             for number in range(1, self._rounds + 1):
@@ -101,7 +102,7 @@ class TogetherRun:
                     if not job.is_running:
                         job.start()
                 victim, death = self._random.choice([*jobs]), self._random.choice(["all of it", "the command", "a worker"])
-                self._let_work(jobs, self._random.randint(1, MOST_TRACES))
+                self._let_work(jobs, self._random.randint(1, self._most_traces))
                 self.deaths[f"{victim}: {death}"] += 1
                 if death == "a worker":
                     # Spark runs its task again, and the job goes on.
@@ -126,8 +127,7 @@ class TogetherRun:
 
     def _end(self, name: str, lake: Storage) -> list[str]:
         """All that there is, by jobs one after the other; what went wrong with them."""
-        self._reveal(1)
-        self._tell(lake, self._rounds)
+        self.give_all(lake)
         problems = []
         for job in self._jobs(name, lake, "--once").values():
             job.start()
@@ -136,21 +136,23 @@ class TogetherRun:
             problems += [f"there is a traceback in {job.log}"] if "Traceback" in job.log.read_text(errors="replace") else []
         return problems
 
+    def give_all(self, lake: Storage) -> Others:
+        """All that there is, on both buses, and what there is to be fetched."""
+        self._reveal(1)
+        return self._tell(lake, self._rounds)
+
+    @property
+    def redis_options(self) -> dict[str, Any]:
+        """Where the stream is, as the jobs are told."""
+        return {"host": "127.0.0.1", "port": self._redis.port, "stream": "events"}
+
     def _jobs(self, name: str, lake: Storage, *options: str) -> dict[str, LakeJob]:
         reached = [flag for option, value in self._options.items() for flag in ("--lake-option", f"{option}={value}")]
         common = ("--lake", lake.root, "--master", "local[2]", *reached, *options)
         quick = {"JDK_JAVA_OPTIONS": QUICK_START}
         files = ("ingest", "--from", "files", "--file-dir", str(self.bus), "--until", "bronze")
-        stream = (
-            "ingest",
-            "--from",
-            "redis",
-            "--redis-host",
-            "127.0.0.1",
-            "--redis-port",
-            str(self._redis.port),
-            "--redis-stream",
-        )
+        place = [word for option, value in self.redis_options.items() for word in (f"--redis-{option}", str(value))]
+        stream = ("ingest", "--from", "redis", *place, "--until", "gold", "--gold", ",".join(GOLD))
         settings, once = str(self._settings(lake)), ("--once",) if "--once" in options else ()
         return {
             "files": LakeJob(*files, *common, log=self._folder / f"{name}-files.log", environ=quick),
@@ -158,24 +160,16 @@ class TogetherRun:
                 settings, *once, program=("-m", "tests.lake_crash.others"), log=self._folder / f"{name}-others.log", environ=quick
             ),
             # Last, as it is what takes all that is in bronze further.
-            "redis": LakeJob(
-                *stream,
-                "events",
-                "--until",
-                "gold",
-                "--gold",
-                GOLD,
-                *common,
-                log=self._folder / f"{name}-redis.log",
-                environ=quick,
-            ),
+            "redis": LakeJob(*stream, *common, log=self._folder / f"{name}-redis.log", environ=quick),
         }
 
     def _settings(self, lake: Storage) -> Path:
         return self._folder / f"others-{lake.root.rpartition('/')[2]}.json"
 
-    def _tell(self, lake: Storage, minutes: int) -> None:
-        Others(lake.root, dict(self._options), self._api_url, str(self._folder / "cache"), minutes).save(self._settings(lake))
+    def _tell(self, lake: Storage, minutes: int) -> Others:
+        others = Others(lake.root, dict(self._options), self._api_url, str(self._folder / "cache"), minutes)
+        others.save(self._settings(lake))
+        return others
 
     def _reveal(self, share: float) -> None:
         """What comes by then, on both buses."""
@@ -188,7 +182,8 @@ class TogetherRun:
                 self._redis.ask("XADD", "events", "*", "value", value, "key", "k")
             values.clear()
 
-    def _compare(self) -> list[Comparison]:
+    def compare(self) -> list[Comparison]:
+        """The two lakes, without what tells when something was fetched."""
         both = (self.lake, self.undisturbed)
         apart = {"bronze.events", "silver.control_events"}
         return [

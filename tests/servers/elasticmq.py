@@ -9,7 +9,8 @@ from typing import Any
 
 from .process import ServerProcess, class_path, http_status, java
 
-JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx1g")
+# All messages of a soak are in its memory, some two kilobytes each; a heap that is nearly full does little but look for room.
+JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx4g")
 SETTINGS = """\
 include classpath("application.conf")
 generate-node-address = false

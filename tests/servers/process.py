@@ -68,9 +68,9 @@ def installed(path: Path, what: str) -> str:
     return str(path)
 
 
-def http_status(port: int, path: str) -> int:
+def http_status(port: int, path: str, host: str = "127.0.0.1") -> int:
     """How the HTTP server on this port answers a GET."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
         connection.request("GET", path)
         return connection.getresponse().status

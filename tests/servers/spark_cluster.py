@@ -34,14 +34,16 @@ MODULES = tuple(
 """What Spark's own scripts pass to Java 17."""
 
 
-def spark_class(name: str, *arguments: str, heap: str = "256m", jars: Sequence[str] = ()) -> list[str]:
-    """Runs a class of Spark, as the pip package brings it, and nothing listens beyond this machine."""
+def spark_class(
+    name: str, *arguments: str, heap: str = "256m", jars: Sequence[str] = (), address: str = "127.0.0.1", jvm: Sequence[str] = ()
+) -> list[str]:
+    """Runs a class of Spark, as the pip package brings it, and by default nothing listens beyond this machine."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    environ = ["env", f"SPARK_HOME={home}", "SPARK_SCALA_VERSION=2.13", "SPARK_LOCAL_IP=127.0.0.1"]
-    jvm = [java(), f"-Xmx{heap}", *JVM_OPTIONS, *MODULES, "-cp", ":".join([f"{home}/jars/*", *jars])]
-    return [*environ, *jvm, f"org.apache.spark.{name}", *arguments]
+    environ = ["env", f"SPARK_HOME={home}", "SPARK_SCALA_VERSION=2.13", f"SPARK_LOCAL_IP={address}"]
+    program = [java(), f"-Xmx{heap}", *JVM_OPTIONS, *MODULES, *jvm, "-cp", ":".join([f"{home}/jars/*", *jars])]
+    return [*environ, *program, f"org.apache.spark.{name}", *arguments]
 
 
 def make_bare_python(folder: Path) -> Path:

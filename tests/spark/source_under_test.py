@@ -13,6 +13,7 @@ from typing import Any, Self
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.eventbus.publisher import Publisher
 from tardis_machine.lakehouse.sources import Source, create_source
+from tardis_machine.lakehouse.sources.kafka_reader import KafkaBusOptions, KafkaReader
 from tardis_machine.lakehouse.sources.kinesis import KinesisOptions, KinesisReader
 from tardis_machine.lakehouse.sources.nats import NatsOptions, NatsReader
 from tardis_machine.lakehouse.sources.partitions import BlockingReader
@@ -33,6 +34,7 @@ BUSES: dict[str, type[BusUnderTest]] = {
 SHARED = {"kinesis": "kinesalite", "sqs": "elasticmq"}
 """Buses whose servers need not be killed, and the fixtures that have those servers."""
 READERS: dict[str, Any] = {
+    "kafka": lambda settings: KafkaReader(KafkaBusOptions.from_settings(settings, "kafka")),
     "redis": lambda settings: RedisReader(RedisOptions.from_settings(settings, "redis")),
     "nats": lambda settings: NatsReader(NatsOptions.from_settings(settings, "nats")),
     "kinesis": lambda settings: KinesisReader(KinesisOptions.from_settings(settings, "kinesis")),
@@ -64,7 +66,9 @@ class SourceUnderTest(AbstractContextManager["SourceUnderTest"]):
     def settings(self) -> Any:
         """As the command has them."""
         resolved = from_keywords({self.name: self.bus.keywords()}, {})
-        return SimpleNamespace(for_bus=resolved.for_bus, landing_dir=self.folder / "landing", lake=None)
+        return SimpleNamespace(
+            for_bus=resolved.for_bus, landing_dir=self.folder / "landing", lake=None, lake_option={}, receivers=0
+        )
 
     @property
     def source(self) -> Source:

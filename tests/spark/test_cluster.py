@@ -27,7 +27,8 @@ from tardis_machine.sample.recording import Recording
 from tests.lake_crash.comparing import compare_lakes, compare_table
 from tests.lake_crash.events import FEW_MARKETS, write_files
 from tests.lake_crash.job import QUICK_START, LakeJob
-from tests.servers.process import free_port
+from tests.servers.hosts import apart
+from tests.servers.process import DIE_WITH_PARENT, free_port
 from tests.servers.spark_cluster import SparkCluster, SparkWorker, make_bare_python
 
 pytestmark = pytest.mark.timeout(900)
@@ -120,6 +121,17 @@ def test_an_ingest_on_a_cluster_that_loses_a_worker_has_the_tables_of_one_machin
     reference = Ingest(spark, Lake.at(local), FilesSource(tmp_path / "bus"), until="gold", gold=GOLD)
     reference.run_once()
     check_equal(lake, local, "bronze.events", "bronze.quarantine", "silver.trades", "gold.bars", "gold.top_of_book")
+
+
+def test_hosts_that_share_nothing_but_an_object_store_and_one_of_which_is_lost_have_the_tables_of_one_machine(
+    tmp_path: Path,
+) -> None:
+    command = [*DIE_WITH_PARENT, *apart(), sys.executable, "-m", "tests.spark.on_hosts", str(tmp_path / "hosts")]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    found = json.loads(answer.stdout)
+    assert (found["code"], found["differing"], found["hadWork"]) == (0, [], [True, True]), found
+    assert all(found["rows"][table] for table in ("bronze.events", "silver.trades", "gold.bars")), found
 
 
 def test_a_backfill_on_a_cluster_has_the_tables_of_one_machine(

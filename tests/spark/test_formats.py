@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -10,16 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from tardis_machine import replay_normalized
-from tardis_machine.messages import Message
+from tardis_machine.errors import LakeError
+from tardis_machine.messages import BookChange, BookLevel, Message, to_timestamp
 from tardis_machine.pipeline.columns import kinds_of, to_batch
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.sample.market import SampleMarket
 from tardis_machine.sample.recording import Recording
+from tardis_machine.spark.streaming import Journal
+from tests.integration.scripted_exchange import scripted_exchange
+from tests.integration.test_stream_server import trade as live_trade
+from tests.spark.lake_under_test import START_US, FileBus, encode, trades
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -133,5 +142,164 @@ def test_what_upstream_refuses_is_said_with_its_partition(formats: SparkSession,
         pytest.raises(Exception) as caught,
     ):
         read(formats, api, tmp_path, symbols="XBTUSD", apiKey="a-bad-key").count()
-    assert "LakeError: bitmex XBTUSD from 2020-01-31T23:59:30.000000Z: " in str(caught.value)
+    assert re.search(r"LakeError: bitmex XBTUSD from 2020-\d\d-\d\dT\S+Z: The API key is not valid", str(caught.value))
     assert "a-bad-key" not in str(caught.value)
+
+
+def written(folder: Path) -> list[bytes]:
+    """Events in two files of the file bus; one of the records is none."""
+    bus = FileBus(folder)
+    values = encode([*trades(20), book_change()])
+    bus.write("a", values[:15])
+    bus.write("b", [*values[15:], b"not an event"])
+    return values
+
+
+def book_change() -> BookChange:
+    at = to_timestamp(START_US + 30_000)
+    return BookChange("XBTUSD", "bitmex", True, [BookLevel(9000, 1.5)], [], at, at)
+
+
+def test_a_bus_comes_as_records_with_their_envelopes(formats: SparkSession, tmp_path: Path) -> None:
+    values = written(tmp_path / "bus")
+    rows = rows_of(formats.read.format("tardis-events").options(**{"from": "files", "fileDir": str(tmp_path / "bus")}).load())
+    assert [row["value"] for row in rows] == [*values, b"not an event"]
+    assert [(row["exchange"], row["symbol"], row["payload_case"], row["sequence"]) for row in rows[:2]] == [
+        ("bitmex", "XBTUSD", "trade", 0),
+        ("bitmex", "XBTUSD", "trade", 1),
+    ]
+    assert [row["position"] for row in rows[14:16]] == ["part-a.parquet:14", "part-b.parquet:0"]
+    assert [row["refused_because"] is None for row in rows] == [True] * 21 + [False]
+    assert dict(rows[0]["headers"]) == {"payloadCase": "trade"}
+
+
+def test_a_bus_comes_as_typed_messages(formats: SparkSession, tmp_path: Path) -> None:
+    written(tmp_path / "bus")
+    given = {"from": "files", "fileDir": str(tmp_path / "bus"), "dataTypes": "trade,book_change"}
+    rows = rows_of(formats.read.format("tardis-events").options(**given).load())
+    expected = to_batch([*trades(20), book_change()], ["trade", "book_change"], exact=True).to_pylist()
+    assert [{name: row[name] for name in expected[0]} for row in rows[:-1]] == expected
+    assert [row["sequence"] for row in rows[:-1]] == [*range(20), 0]
+    assert (rows[-1]["type"], rows[-1]["refused_because"] is None) == (None, False)
+
+
+def test_a_bus_streams_and_goes_on_where_it_was(formats: SparkSession, tmp_path: Path) -> None:
+    written(tmp_path / "bus")
+    given = {"from": "files", "fileDir": str(tmp_path / "bus"), "dataTypes": "trade", "lakeBatchBytes": "1"}
+
+    def take() -> list[list[int]]:
+        """The sequences of each batch."""
+        batches: list[list[int]] = []
+        stream = formats.readStream.format("tardis-events").options(**given).load().where("type = 'trade'").select("sequence")
+        writer = stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).foreachBatch(
+            lambda batch, _: batches.append([row[0] for row in batch.collect()])
+        )
+        query.start().awaitTermination()
+        return batches
+
+    assert take() == [[*range(15)], [*range(15, 20)]]
+    assert take() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({}, "OptionsError: from: expected the bus to read, one of files, kafka, redis, nats, kinesis; it is not given"),
+        ({"from": "sqs"}, "from: expected files, kafka, redis, nats or kinesis"),
+        ({"from": "kafka"}, "kafka"),
+        ({"from": "redis", "redisStraem": "events"}, "redisstraem is not a setting: did you mean redisStream?"),
+        ({"from": "files", "fileDir": "/nowhere"}, "there is no folder /nowhere to read files from"),
+        ({"from": "files", "fileDir": "/nowhere", "dataTypes": "trades"}, "dataTypes: expected some of trade, "),
+    ],
+)
+def test_what_is_wrong_with_a_bus_is_said(options: dict[str, str], sentence: str, formats: SparkSession) -> None:
+    with pytest.raises(Exception) as caught:
+        formats.read.format("tardis-events").options(**options).load().count()
+    assert sentence in str(caught.value)
+
+
+def test_history_streams_a_day_at_a_time(formats: SparkSession, api: SampleHistoryApi, tmp_path: Path) -> None:
+    given = {**ASKED, "symbols": ",".join(SYMBOLS), "dataTypes": "trade", "apiUrl": api.url, "cacheDir": str(tmp_path / "cache")}
+    batches: list[list[dict[str, Any]]] = []
+
+    def take() -> None:
+        stream = formats.readStream.format("tardis").options(**given).load()
+        writer = stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writer.foreachBatch(lambda batch, _: batches.append(rows_of(batch))).start().awaitTermination()
+
+    take()
+    whole = to_batch(replayed(api, tmp_path / "cache"), ["trade"], exact=True).to_pylist()
+    assert len(batches) == 2
+    assert batches[0] + batches[1] == whole
+    take()
+    assert len(batches) == 2
+
+
+async def test_live_data_streams_and_a_batch_that_was_cut_off_comes_again(formats: SparkSession, tmp_path: Path) -> None:
+    batches: list[list[str]] = []
+    fails = threading.Event()
+
+    def take(batch: DataFrame, _: int) -> None:
+        found = [row.trade_id for row in batch.select("trade_id").collect()]
+        if found:
+            batches.append(found)
+            if fails.is_set():
+                raise RuntimeError("the disk is full")
+
+    async with scripted_exchange() as exchange:
+        given = {"exchange": "bitmex", "symbols": "XBTUSD", "dataTypes": "trade", "journalDir": str(tmp_path / "journal")}
+
+        def start() -> StreamingQuery:
+            stream = formats.readStream.format("tardis").options(**given, exchangeUrls=f"bitmex:{exchange.url}").load()
+            writer = stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(take)
+            return writer.trigger(processingTime="200 milliseconds").start()
+
+        async def takes(count: int) -> None:
+            while sum(map(len, batches)) < count:
+                assert fails.is_set() or query.exception() is None
+                await asyncio.sleep(0.1)
+
+        query = await asyncio.to_thread(start)
+        client = await exchange.client()
+        await client.hear()
+        await client.send(live_trade(1), live_trade(2))
+        await takes(2)
+        fails.set()
+        await client.send(live_trade(3))
+        await takes(3)
+        assert await asyncio.to_thread(query_fails, query)
+        fails.clear()
+        cut_off = batches.pop()
+        query = await asyncio.to_thread(start)
+        await takes(3)
+        assert batches[-1] == cut_off == ["3"]
+        client = await exchange.client()
+        await client.hear()
+        await client.send(live_trade(4))
+        await takes(4)
+        assert [trade for batch in batches for trade in batch] == ["1", "2", "3", "4"]
+        await asyncio.to_thread(query.stop)
+    assert len([*(tmp_path / "journal").glob("*.arrow")]) <= 1
+
+
+def query_fails(query: StreamingQuery) -> bool:
+    with pytest.raises(StreamingQueryException, match="the disk is full"):
+        query.awaitTermination(60)
+    return True
+
+
+def test_a_journal_belongs_to_one_stream(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    batch = pa.record_batch({"a": [1]})
+    journal.add(batch)
+    journal.add(batch)
+    with pytest.raises(LakeError, match=r"another stream keeps what it hears in .*journalDir"):
+        Journal(tmp_path)
+    journal.remove_until(1)
+    assert (journal.numbers(), journal.last) == ([2], 2)
+    # An empty journal gives no number again that a checkpoint has.
+    journal.remove_until(2)
+    journal.begin_behind(7)
+    journal.add(batch)
+    assert journal.numbers() == [8]

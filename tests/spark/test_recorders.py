@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from pyspark.sql import SparkSession
 
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.lakehouse.gold.bars import BARS
 from tardis_machine.lakehouse.gold.book_state import BOOK_STATE
+from tardis_machine.lakehouse.gold.books import BOOKS_TABLE
 from tardis_machine.lakehouse.gold.top_of_book import TOP_OF_BOOK
 from tardis_machine.lakehouse.silver.liquidations import LIQUIDATIONS
 from tardis_machine.lakehouse.silver.trades import TRADES
@@ -210,3 +212,34 @@ def test_a_symbol_that_several_sessions_of_a_batch_have_is_compared_by_one_task(
     lake.bus.write("alone", publish("one", [alone]))
     assert lake.ingest()["silver.trades"] == len(trades) + 1
     assert executions(lake, TRADES) == as_heard([*trades, alone])
+
+
+def test_a_book_that_was_silent_for_long_is_gone_on_with(spark: SparkSession, tmp_path: Path) -> None:
+    def change(symbol: str, at_us: int, price: int, *, is_snapshot: bool = False) -> BookChange:
+        at = to_timestamp(at_us)
+        bids = [BookLevel(price, 1), *([BookLevel(90, 1)] if is_snapshot else [])]
+        return BookChange(
+            symbol=symbol, exchange="bitmex", is_snapshot=is_snapshot, bids=bids, asks=[], timestamp=at, local_timestamp=at
+        )
+
+    # One symbol is silent for five days, the other one never is.
+    days = range(6)
+    messages = [
+        [change("SILENT", START_US, 100, is_snapshot=True)],
+        *([change("BUSY", START_US + day * 86_400_000_000, 50 + day, is_snapshot=not day)] for day in days),
+        [change("SILENT", START_US + 5 * 86_400_000_000, 95)],
+    ]
+    bit_by_bit, at_once = LakeUnderTest(spark, tmp_path / "a"), LakeUnderTest(spark, tmp_path / "b")
+    for number, some in enumerate((messages[:-1], messages[-1:])):
+        bit_by_bit.bus.write(f"{number}", [value for part in some for value in publish(f"s{number}", part, "replay")])
+        bit_by_bit.ingest(until="gold", gold=("top_of_book",))
+    at_once.bus.write("0", [value for part in messages[:-1] for value in publish("s0", part, "replay")])
+    at_once.bus.write("1", [value for part in messages[-1:] for value in publish("s1", part, "replay")])
+    at_once.ingest(until="gold", gold=("top_of_book",))
+    tops = [row for row in bit_by_bit.rows(TOP_OF_BOOK) if "SILENT" in row]
+    # A level that is lower than the best one changes no top.
+    assert len(tops) == 1
+    assert bit_by_bit.rows(TOP_OF_BOOK) == at_once.rows(TOP_OF_BOOK)
+    books = [row for row in bit_by_bit.rows(BOOKS_TABLE) if "SILENT" in row]
+    assert len(books) == 2
+    assert bit_by_bit.rows(BOOKS_TABLE) == at_once.rows(BOOKS_TABLE)

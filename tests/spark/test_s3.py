@@ -16,6 +16,9 @@ from tardis_machine.lakehouse.ingest import Ingest, refine
 from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.optimize import MIN_RETAIN_S, optimize
 from tardis_machine.lakehouse.silver.trades import TRADES
+from tardis_machine.lakehouse.sources import create_source
+from tardis_machine.lakehouse.sources.sqs import SqsOptions, SqsReceiver
+from tardis_machine.lakehouse.streams import Counts
 from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.lakehouse.verify import verify
 from tardis_machine.pipeline.request import parse_normalized_request
@@ -24,9 +27,11 @@ from tardis_machine.sample.market import SampleMarket
 from tardis_machine.sample.recording import Recording
 from tests.lake_crash.comparing import compare_lakes
 from tests.lake_crash.events import FEW_MARKETS, write_files
+from tests.servers.elasticmq import ElasticMqServer
 from tests.servers.s3_faults import S3Faults
 from tests.servers.seaweedfs import SeaweedServer
 from tests.spark.lake_under_test import LakeUnderTest, encode, trades
+from tests.spark.source_under_test import SourceUnderTest, digests
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -145,3 +150,34 @@ def test_of_two_jobs_of_one_stream_the_first_ends(spark: SparkSession, tmp_path:
     assert [str(error) for error in failures] == [f"another job works on the stream {stream!r} of this lake; stop one of the two"]
     lake.ingest(until="bronze")
     assert lake.count(EVENTS) == 20
+
+
+def test_queues_are_received_on_executors_that_share_no_folder(
+    spark: SparkSession, tmp_path: Path, on_s3: OnS3, elasticmq: ElasticMqServer
+) -> None:
+    there = on_s3()
+    with SourceUnderTest("sqs", tmp_path / "bus", elasticmq) as queue:
+        settings = queue.settings
+        settings.landing_dir, settings.lake, settings.receivers = None, there.root, 1
+        settings.lake_option = dict(there.storage.options)  # type: ignore[attr-defined]
+        queue.publish(25)
+        (counts,) = Ingest(spark, there, create_source("sqs", settings), until="bronze").run_once()
+        assert counts.rows == {EVENTS.name: 25}
+        stop = threading.Event()
+
+        def watch(seen: list[Counts]) -> None:
+            rows = seen[0].rows.get(EVENTS.name, 0)
+            if not rows and len(queue.values) == 25:
+                queue.publish(5)
+            if rows == 5:
+                stop.set()
+
+        Ingest(spark, there, create_source("sqs", settings), until="bronze").run(0.2, stop, watch)
+        values = [bytes(row["value"]) for row in there.read(spark, EVENTS).select("value").collect()]
+        assert digests(values) == digests(queue.values)
+        # Nothing is left in the queue, and no file in a folder.
+        assert SqsReceiver(SqsOptions.from_settings(settings, "sqs"), there.storage).drain() == 0
+        assert not (tmp_path / "bus" / "landing").exists()
+        settings.receivers = 2
+        with pytest.raises(LakeError, match=r"^--receivers 2 would leave no core to take in what they receive: there are 2; "):
+            Ingest(spark, there, create_source("sqs", settings), until="bronze").run_once()

@@ -92,7 +92,7 @@ def test_rows_have_what_the_bus_knows_of_a_record(source: SourceUnderTest) -> No
             assert dict(row["headers"])["payloadCase"] == "trade"
 
 
-@pytest.mark.parametrize("source", ["redis", "nats"], indirect=True)
+@pytest.mark.parametrize("source", ["kafka", "redis", "nats"], indirect=True)
 def test_what_is_trimmed_before_it_is_read_is_missed_by_number(source: SourceUnderTest) -> None:
     source.publish(40)
     with source.reading() as reader:

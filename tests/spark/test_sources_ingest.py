@@ -51,8 +51,10 @@ def test_a_bus_is_taken_in_once_and_then_goes_on_from_the_checkpoint(
     with watched_streams() as watched:
         (counts,) = job(spark, lake, source, max_batch_bytes=15 * 512).run_once()
     assert counts.rows == {EVENTS.name: 30}
-    assert counts.left == ({"files": 0} if source.name == "sqs" else {"records": 0})
-    if source.name != "sqs":
+    # Nobody knows how much Kinesis has that was not read.
+    left = {"kinesis": {}, "sqs": {"files": 0}}.get(source.name, {"records": 0})
+    assert counts.left == left
+    if "records" in left:
         assert_left_is_what_comes_later(*watched, "records")
     check_bronze(spark, lake, source.values)
 
@@ -87,8 +89,7 @@ def test_a_bus_is_taken_in_once_and_then_goes_on_from_the_checkpoint(
     check_bronze(spark, lake, read + published)
     assert len(published) == 2
     assert counts.lost == lost
-    # Without an end, nobody knows how much Kinesis has that was not read.
-    assert counts.left == {"kinesis": {}, "sqs": {"files": 0}}.get(source.name, {"records": 0})
+    assert counts.left == left
     if lost:
         (row,) = lake.read(spark, QUARANTINE).collect()
         assert (row.stage, row.bus, row.value) == (LOST, source.name, None)

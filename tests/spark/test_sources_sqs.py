@@ -14,6 +14,7 @@ import pytest
 
 from tardis_machine.errors import LakeError
 from tardis_machine.lakehouse.sources.sqs import SqsOptions, SqsReceiver, to_columns
+from tardis_machine.lakehouse.storage import Folder
 from tests.contract.buses.sqs import SqsUnderTest
 from tests.servers.elasticmq import ElasticMqServer
 from tests.spark.source_under_test import SourceUnderTest, digests
@@ -28,7 +29,7 @@ def source(tmp_path: Path, elasticmq: ElasticMqServer) -> Iterator[SourceUnderTe
 
 
 def receiver(source: SourceUnderTest, folder: Path) -> SqsReceiver:
-    return SqsReceiver(SqsOptions.from_settings(source.settings, "sqs"), folder)
+    return SqsReceiver(SqsOptions.from_settings(source.settings, "sqs"), Folder(str(folder)))
 
 
 def received(folder: Path) -> list[bytes]:

@@ -12,9 +12,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tardis_machine import Normalizer, OrderBook
 from tardis_machine.errors import LakeError
 from tardis_machine.lakehouse import sql
-from tests.spark.lake_under_test import LakeUnderTest, encode, trades
+from tardis_machine.messages import BookChange, Disconnect
+from tardis_machine.sample.market import SampleMarket
+from tardis_machine.sample.recording import Recording
+from tests.spark.lake_under_test import START_US, LakeUnderTest, encode, trades
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -87,3 +91,50 @@ def test_two_lakes_in_one_session_are_told_apart(lake: LakeUnderTest, tmp_path: 
     for count, place in [(1, lake), (2, other), (2, other), (1, lake)]:
         (row,) = sql.query(lake.spark, place.lake, "select count(*) from silver.trades").collect()
         assert row[0] == count
+
+
+def test_a_book_at_an_instant(lake: LakeUnderTest, capsys: pytest.CaptureFixture[str]) -> None:
+    """As whoever applied every change has it: from silver alone, then from the hourly books of gold."""
+    recording = Recording(SampleMarket(1, 0.1), disconnects_per_day=0)
+    normalizer = Normalizer("bitmex", ["book_change"], START_US)
+    messages = [
+        message
+        for minute in range(2)
+        for message in normalizer.feed_lines(
+            recording.minute("bitmex", START_US // 60_000_000 + minute, normalizer.filters(["XBTUSD"])).splitlines()
+        )
+    ]
+    changes = [message for message in messages if isinstance(message, BookChange)]
+    lake.bus.write("a", encode(changes, book_changes="message"))
+    lake.ingest()
+    places = (len(changes) // 3, len(changes) - 1)
+    expected = {place: book_after(changes[: place + 1]) for place in places}
+
+    def check() -> None:
+        for place, (bids, asks) in expected.items():
+            at = changes[place].local_timestamp
+            query = f"SELECT * FROM book_at('bitmex', 'XBTUSD', TIMESTAMP '{at}', 5) ORDER BY side, level"
+            assert ask(lake, query, "json") == 0
+            rows = json.loads(capsys.readouterr().out)
+            assert [(row["side"], row["level"], float(row["price"]), float(row["amount"])) for row in rows] == [
+                (side, level, price, amount)
+                for side, levels in (("ask", asks), ("bid", bids))
+                for level, (price, amount) in enumerate(levels[:5], 1)
+            ]
+
+    check()
+    lake.ingest(until="gold", gold=("top_of_book",))
+    check()
+    lost = Disconnect("bitmex", changes[-1].local_timestamp.replace("T00:01", "T00:02"))
+    lake.bus.write("b", encode([lost], session="s2"))
+    lake.ingest()
+    ask(lake, "SELECT count(*) AS n FROM book_at('bitmex', 'XBTUSD', TIMESTAMP '2020-02-01T01:05:00Z', NULL)", "json")
+    assert json.loads(capsys.readouterr().out) == [{"n": 0}]
+
+
+def book_after(changes: list[BookChange]) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    book = OrderBook(remove_crossed=False)
+    for change in changes:
+        book.update(change)
+    bids, asks = ([(level.price, level.amount) for level in side] for side in (book.bids(), book.asks()))
+    return bids, asks  # type: ignore[return-value]

@@ -6,19 +6,20 @@ Invariant: a file under its name is whole. What is there already is not made aga
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
+from ..computed import Computer
 from ..dates import parse_date_us
 from ..engine import Engine, Machine
-from ..errors import OptionsError
+from ..errors import MissingExtraError, OptionsError
 from ..exchanges import exchange_named
 from ..history.datasets import to_file_name
-from ..messages import to_timestamp
+from ..messages import Message, to_timestamp
 from ..pipeline.csv_files import DAY_US, day_request
-from ..pipeline.csv_rows import Dataset, dataset_named
+from ..pipeline.csv_rows import Dataset, dataset_named, to_csv_rows
 from ..settings import Settings
 from ..telemetry import get_logger
 from .event_loop import run_loop
@@ -41,7 +42,8 @@ class DatasetDay(NamedTuple):
 
 def csv(settings: Settings) -> int:
     """The `export csv` command."""
-    return run_loop(_export(settings, list(_days(settings))))
+    days = list(_days(settings))
+    return run_loop(_export(settings, days) if settings.from_lake is None else _export_lake(settings, days))
 
 
 def _days(settings: Settings) -> Iterator[DatasetDay]:
@@ -86,21 +88,57 @@ async def _export(settings: Settings, days: list[DatasetDay]) -> int:
     return 0
 
 
+async def _export_lake(settings: Settings, days: list[DatasetDay]) -> int:
+    """The same out of a lake, one after the other."""
+    try:
+        from ..lakehouse.lake import Lake
+        from ..lakehouse.stored_messages import stored_messages
+    except ImportError:
+        raise MissingExtraError("--from-lake", "spark") from None
+
+    settings.output_dir.mkdir(parents=True, exist_ok=True)
+    lake = Lake.at(settings.from_lake, settings.lake_option)
+    lake.check_exists()
+    for day in days:
+        if _is_there(day):
+            continue
+        case = day.dataset.normalized
+        batches = stored_messages(lake, settings.exchange, day.symbol, case, day.start_us, day.end_us)
+        computer = Computer([day.dataset.data_type])
+        await _write_rows(day, _computed(computer, batches))
+    return 0
+
+
+async def _computed(computer: Computer, batches: Iterable[Sequence[Message]]) -> AsyncIterator[tuple[bytes, int]]:
+    for batch in batches:
+        messages = computer.feed(batch)
+        yield to_csv_rows(messages), len(messages)
+
+
+def _is_there(day: DatasetDay) -> bool:
+    if day.target.exists():
+        log.info("is there already", file=day.target)
+        return True
+    return False
+
+
 async def _write(machine: Machine, exchange: str, day: DatasetDay, turns: asyncio.Semaphore) -> None:
     async with turns:
-        if day.target.exists():
-            log.info("is there already", file=day.target)
-            return
-        messages = 0
-        output = LineOutput(day.target)
-        await output.open()
-        try:
+        if not _is_there(day):
             request = day_request(day.dataset, exchange, [day.symbol], day.start_us, day.end_us)
             async with aclosing(machine.replay("export", [request], form="csv")) as chunks:
-                async for chunk in chunks:
-                    await output.write(bytes(chunk.data) if messages else day.dataset.header + bytes(chunk.data))
-                    messages += chunk.messages
-            await output.finish()
-        finally:
-            output.abandon()
-        log.info("exported", file=day.target, messages=messages)
+                await _write_rows(day, ((bytes(chunk.data), chunk.messages) async for chunk in chunks))
+
+
+async def _write_rows(day: DatasetDay, parts: AsyncIterator[tuple[bytes, int]]) -> None:
+    messages = 0
+    output = LineOutput(day.target)
+    await output.open()
+    try:
+        async for rows, count in parts:
+            await output.write(rows if messages else day.dataset.header + rows)
+            messages += count
+        await output.finish()
+    finally:
+        output.abandon()
+    log.info("exported", file=day.target, messages=messages)

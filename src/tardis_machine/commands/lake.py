@@ -1,4 +1,4 @@
-"""`tardis-machine lake …`: ingest, sql, backfill, instruments, verify, certificate and optimize. What they do is in `lakehouse`.
+"""`tardis-machine lake …`: ingest, sql, backfill, instruments, verify, certificate, optimize and register. What they do is in `lakehouse`.
 
 Invariant: Spark is imported only when one of them runs.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..settings import Settings
 
-__all__ = ["backfill", "certificate", "ingest", "instruments", "optimize", "sql", "verify"]
+__all__ = ["backfill", "certificate", "ingest", "instruments", "optimize", "register", "sql", "verify"]
 
 
 def ingest(settings: Settings) -> int:
@@ -57,3 +57,10 @@ def optimize(settings: Settings) -> int:
     from ..lakehouse import optimize
 
     return optimize.run(settings)
+
+
+def register(settings: Settings) -> int:
+    """`lake register`: the tables under their names in a catalog."""
+    from ..lakehouse import register
+
+    return register.run(settings)

@@ -40,6 +40,8 @@ class Route(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """What a record is larger than its event's value: key, headers, suffix."""
     lane: tuple[str, str]
     """Destination and key: records of one lane arrive in order."""
+    traceparent: str = ""
+    """The trace of the stream's session, as its meta has it; empty where there is none."""
     also_id_header: str = ""
     """A second header that holds the event's id, as CloudEvents want it; empty where there is none."""
 

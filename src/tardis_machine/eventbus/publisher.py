@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import random as dice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -27,6 +27,9 @@ from .dead_letters import batches_of, dead_letter_files, read_dead_letters
 from .policy import Policy
 from .receipt import BusHealth, Receipt, undelivered
 from .routing import Router, Routing
+
+if TYPE_CHECKING:
+    from .tracing import Tracing
 
 __all__ = ["BusPlan", "LetterPlan", "Publisher"]
 
@@ -70,7 +73,10 @@ class Publisher:
         spool_mode: Literal["overflow", "always"] = "overflow",
         random: Callable[[], float] = dice,
         wall_us: Callable[[], int] = _wall_clock_us,
+        otel_endpoint: str | None = None,
     ) -> None:
+        # Told of sessions and batches; None where nobody wants to be.
+        self.tracing = _make_tracing(otel_endpoint, [plan.bus.name for plan in plans])
         problems: list[str] = []
         self._couriers: dict[str, Courier] = {}
         for plan in plans:
@@ -88,6 +94,7 @@ class Publisher:
                     block_timeout_s=plan.options["block_timeout"],
                     random=random,
                     wall_us=wall_us,
+                    tracing=self.tracing,
                     letters=None if plan.letters is None else (plan.letters.bus, plan.letters.router),
                 )
             except SettingsError as error:
@@ -124,6 +131,8 @@ class Publisher:
     async def session_start(self, session_id: str, *, source: str, origin: str, meta: Mapping[str, str]) -> None:
         """A session begins; its ledger is on disk when this returns. One that is not announced begins with its first event."""
         self._require_open()
+        if self.tracing is not None:
+            self.tracing.note_begin(session_id)
         await asyncio.gather(*(courier.start_session(session_id, source, origin, meta) for courier in self._couriers.values()))
 
     async def publish(self, events: Sequence[Event]) -> None:
@@ -147,6 +156,8 @@ class Publisher:
 
     def session_end(self, session_id: str, *, complete: bool = True, reason: str = "") -> None:
         """A session ends: its ledger goes out as the last event of it on each bus. `reason` says why it is not complete."""
+        if self.tracing is not None:
+            self.tracing.note_end(session_id, complete=complete, reason=reason)
         for courier in self._couriers.values():
             courier.end_session(session_id, complete=complete, reason=reason)
 
@@ -162,13 +173,21 @@ class Publisher:
         """
         self._is_open = False
         await asyncio.gather(*(courier.close(timeout_s) for courier in self._couriers.values()))
+        await self._end_tracing()
         self._raise_if_undelivered()
         return self.receipts
 
     async def abort(self) -> list[Receipt]:
         """Ends now: what is left goes to the spool. Also while `close` is still draining."""
         self._is_open = False
-        return list(await asyncio.gather(*(courier.abort() for courier in self._couriers.values())))
+        receipts = list(await asyncio.gather(*(courier.abort() for courier in self._couriers.values())))
+        await self._end_tracing()
+        return receipts
+
+    async def _end_tracing(self) -> None:
+        tracing, self.tracing = self.tracing, None
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
     def _raise_if_undelivered(self) -> None:
         sentence = undelivered(self.receipts)
@@ -206,3 +225,12 @@ class Publisher:
     def health(self) -> list[BusHealth]:
         """All buses as they are now."""
         return [courier.health for courier in self._couriers.values()]
+
+
+def _make_tracing(endpoint: str | None, buses: Sequence[str]) -> Tracing | None:
+    """None where nobody wants to be told: then nothing of OpenTelemetry is loaded."""
+    if endpoint is None:
+        return None
+    from .tracing import Tracing
+
+    return Tracing(endpoint, buses)

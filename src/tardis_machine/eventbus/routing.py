@@ -160,13 +160,15 @@ class Router:
         key = self._key.render(stream)
         before: list[tuple[str, bytes]] = []
         after: list[tuple[str, bytes]] = []
-        also_id_header = ""
+        also_id_header, traceparent = "", stream.meta.get("traceparent", "")
         if self._has_headers:
             before = [("payloadCase", stream.payload_case.encode()), ("dataType", stream.data_type.encode())]
             if self._cloudevents is not None:
                 after += to_cloudevent_headers(stream, self._cloudevents)
                 also_id_header = f"{self._cloudevents}id"
             after += [*self._static, *((name, text.render(stream).encode()) for name, text in self._header_templates)]
+            if traceparent:
+                after.append(("traceparent", traceparent.encode()))
             if self._meta_prefix is not None:
                 taken = {name for name, _ in after} | set(RESERVED_HEADERS)
                 named = [(f"{self._meta_prefix}{name}", value.encode()) for name, value in sorted(stream.meta.items())]
@@ -185,6 +187,7 @@ class Router:
             + (_EVENT_ID_HEADER_BYTES if self._has_headers else 0)
             + (len(also_id_header) + 32 if also_id_header else 0),
             lane=(destination, key),
+            traceparent=traceparent,
             also_id_header=also_id_header,
         )
 

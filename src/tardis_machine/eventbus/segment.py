@@ -9,6 +9,7 @@ Invariant: whatever happens to some of the bytes, every frame that is whole can 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 # Not to be found in text, nor likely in Protobuf.
-_SYNC = b"\xf5TM\x00"
+SYNC = b"\xf5TM\x00"
 _HEAD = Struct("<4sII")
 _EVENT = Struct("<c8sQqq16s")
 _EVENT_KIND, _STREAM_KIND = b"E", b"S"
@@ -81,7 +82,7 @@ class StreamTable:
             self._streams[stream_hash] = stream
             self._described.add(stream_hash)
             body = _STREAM_KIND + encoded
-            parts.append(_HEAD.pack(_SYNC, len(body), crc32(body)))
+            parts.append(_HEAD.pack(SYNC, len(body), crc32(body)))
             parts.append(body)
         return stream_hash
 
@@ -103,7 +104,7 @@ def encode_events(events: Sequence[Event], accepted_us: int, table: StreamTable)
         if stream_hash is None:
             stream_hash = hashes[id(stream)] = table.describe(stream, parts)
         body = pack_event(_EVENT_KIND, stream_hash, event.sequence, event.local_ts_us, accepted_us, event.event_id) + event.value
-        parts.append(pack_head(_SYNC, len(body), crc32(body)))
+        parts.append(pack_head(SYNC, len(body), crc32(body)))
         parts.append(body)
     data = b"".join(parts)
     table.wrote(len(data))
@@ -140,7 +141,7 @@ def _frame_at(data: memoryview, start: int) -> SpoolFrame | None:
         return None
     sync, length, checksum = _HEAD.unpack_from(data, start)
     stop = start + _HEAD.size + length
-    if sync != _SYNC or length > _MAX_BODY_BYTES or stop > len(data):
+    if sync != SYNC or length > _MAX_BODY_BYTES or stop > len(data):
         return None
     body = data[start + _HEAD.size : stop]
     return SpoolFrame(start, stop, body) if crc32(body) == checksum else None
@@ -149,18 +150,18 @@ def _frame_at(data: memoryview, start: int) -> SpoolFrame | None:
 def is_torn(data: memoryview) -> bool:
     """Whether these bytes, the last of a file, are the beginning of a frame whose end was never written."""
     if len(data) < _HEAD.size:
-        return bytes(data[: len(_SYNC)]) == _SYNC[: len(data)]
+        return bytes(data[: len(SYNC)]) == SYNC[: len(data)]
     sync, length, _ = _HEAD.unpack_from(data)
-    return bool(sync == _SYNC) and length <= _MAX_BODY_BYTES and _HEAD.size + length > len(data)
+    return bool(sync == SYNC) and length <= _MAX_BODY_BYTES and _HEAD.size + length > len(data)
 
 
 def _next_whole(data: memoryview, start: int) -> int:
     """Where the next whole frame begins, or the end."""
     window = 1 << 20
     while start < len(data):
-        found = bytes(data[start : start + window]).find(_SYNC)
+        found = bytes(data[start : start + window]).find(SYNC)
         if found < 0:
-            start += max(1, min(window, len(data) - start) - len(_SYNC) + 1)
+            start += max(1, min(window, len(data) - start) - len(SYNC) + 1)
         elif _frame_at(data, start + found) is not None:
             return start + found
         else:
@@ -180,7 +181,7 @@ def read_run(data: bytes, start: int, table: StreamTable, max_events: int) -> tu
     while len(events) < max_events and start + head_bytes < size_bytes:
         sync, length, checksum = unpack_head(data, start)
         stop = start + head_bytes + length
-        if sync != _SYNC or stop > size_bytes:
+        if sync != SYNC or stop > size_bytes:
             break
         body = data[start + head_bytes : stop]
         if crc32(body) != checksum:
@@ -206,7 +207,7 @@ def count_events(data: memoryview, start: int, table: StreamTable) -> tuple[int,
     while start + head_bytes < size_bytes:
         sync, length, checksum = unpack_head(data, start)
         stop = start + head_bytes + length
-        if sync != _SYNC or stop > size_bytes:
+        if sync != SYNC or stop > size_bytes:
             break
         body = data[start + head_bytes : stop]
         if crc32(body) != checksum:
@@ -234,3 +235,8 @@ def parse_event(body: memoryview) -> StoredEvent:
     """The body of an event's frame."""
     _, stream_hash, sequence, local_ts_us, accepted_us, event_id = _EVENT.unpack_from(body)
     return StoredEvent(stream_hash, sequence, local_ts_us, accepted_us, event_id, bytes(body[_EVENT.size :]))
+
+
+# Where it was compiled, frames are written there.
+with suppress(ImportError):
+    from .segment_compiled import *  # noqa: F403

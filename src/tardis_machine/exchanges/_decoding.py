@@ -13,7 +13,7 @@ import orjson
 
 from ..recorded_line import clock_of, message_of
 
-__all__ = ["decode_lines"]
+__all__ = ["decode_lines", "decode_messages"]
 
 
 def decode_lines(lines: Sequence[bytes], with_rows: bool = False) -> tuple[Sequence[str | None], list[Any], Exception | None]:
@@ -29,6 +29,16 @@ def decode_lines(lines: Sequence[bytes], with_rows: bool = False) -> tuple[Seque
         except Exception as error:
             return clocks, messages, error
     return clocks, messages, None
+
+
+def decode_messages(texts: Sequence[bytes]) -> tuple[list[Any], Exception | None]:
+    """Messages that have no clock, and why what follows them is none."""
+    messages: list[Any] = []
+    try:
+        messages.extend(map(orjson.loads, texts))
+    except Exception as error:
+        return messages, error
+    return messages, None
 
 
 # Where it was compiled, nearly all is parsed there; a message of unusual form is left to the parser above.

@@ -19,12 +19,14 @@ import orjson
 
 from ..recorded_line import KEY_LENGTH, MESSAGE_START
 from ._decoding import decode_lines as decode_unusual
+from ._decoding import decode_messages as decode_unusual_messages
 from ._rows import Rows
 
-__all__ = ["decode_lines"]
+__all__ = ["decode_lines", "decode_messages"]
 
 cdef:
     object _decode_unusual = decode_unusual
+    object _decode_unusual_messages = decode_unusual_messages
     object _intern = intern
     object _parse_unusual = orjson.loads
     object _Rows = Rows
@@ -81,19 +83,39 @@ def decode_lines(lines, bint with_rows=False):
             return _decode_unusual(lines)
         clocks.append(clock)
         try:
-            at += HEAD
-            message = _value(&at, PyBytes_AS_STRING(line) + PyBytes_GET_SIZE(line), with_rows, 0)
-            _skip_spaces(&at)
-            if at != PyBytes_AS_STRING(line) + PyBytes_GET_SIZE(line):
-                raise _UnusualError
+            messages.append(_message(line, HEAD, with_rows))
         except Exception:
-            try:
-                message = _parse_unusual(line[HEAD:])
-            except Exception:
-                # To say what is wrong, and of which line, is left to the other.
-                return _decode_unusual(lines)
-        messages.append(message)
+            # To say what is wrong, and of which line, is left to the other.
+            return _decode_unusual(lines)
     return clocks, messages, None
+
+
+def decode_messages(texts):
+    """See `_decoding.decode_messages`."""
+    cdef list messages = []
+    for text in texts:
+        if not PyBytes_CheckExact(text):
+            return _decode_unusual_messages(texts)
+        try:
+            messages.append(_message(text, 0, False))
+        except Exception as error:
+            return messages, error
+    return messages, None
+
+
+cdef inline object _message(bytes line, Py_ssize_t head, bint with_rows):
+    """What stands behind the head of a line."""
+    cdef const char *at = PyBytes_AS_STRING(line) + head
+    cdef const char *end = PyBytes_AS_STRING(line) + PyBytes_GET_SIZE(line)
+    cdef object message
+    try:
+        message = _value(&at, end, with_rows, 0)
+        _skip_spaces(&at)
+        if at == end:
+            return message
+    except Exception:
+        pass
+    return _parse_unusual(line[head:])
 
 
 cdef object _clock_of(const char *line):

@@ -20,8 +20,9 @@ from ..brief import brief
 from ..errors import OptionsError
 from ..filters import Filter
 from ..messages import UNSET
+from ._decoding import decode_messages
 from ._mapper import Json
-from ._remembered import Remembered
+from ._remembered import bound_symbols
 
 
 class FrameKind(Enum):
@@ -60,23 +61,30 @@ class BookStep(msgspec.Struct, gc=False):
 Heard = FrameKind | BookStep | Sequence[BookStep]
 
 
+_UNKNOWN = object()
+
+
 class BookGate:
     """Lets the messages of each book pass from its snapshot on, for as long as none is missing."""
 
     def __init__(self) -> None:
-        # The number of each book's last message.
-        self._last: Remembered[str, int] = Remembered()
+        # The number of each book's last message: of bounded many, as each that is new asks for room.
+        self._last: dict[str, int] = {}
         self.gap = ""
         """What is missing, in words, once there was a GAP."""
 
     def take(self, step: BookStep) -> FrameKind:
         """DATA, EARLY or GAP. Called for every book message: keep it short."""
         book, known = step.book, self._last
-        if not step.is_snapshot:
+        if step.is_snapshot:
             if book not in known:
+                bound_symbols(known)
+        else:
+            last, previous = known.get(book, _UNKNOWN), step.previous
+            if last is _UNKNOWN:
                 return FrameKind.EARLY
-            if step.previous is not None and step.previous != known[book]:
-                return self.miss(f"{book}: update {step.number} follows {step.previous}, but the last one was {known[book]}")
+            if previous is not None and previous != last:
+                return self.miss(f"{book}: update {step.number} follows {previous}, but the last one was {last}")
         known[book] = step.number
         return FrameKind.DATA
 
@@ -164,7 +172,7 @@ class Feed(ABC):
     3. It sends the frames of `subscribe`, `subscribe_interval_s` apart, and begins what is to be fetched. From then on it sends a
        `ping` every `ping_interval_s`.
     4. Of each frame, in order, it asks what it is: `to_text` if it is binary, `decode`, `classify`. Steps of books go to `books`,
-       the gate, which says DATA, EARLY or GAP. `FrameKind` says what each kind causes.
+       the gate, which says DATA, EARLY or GAP. `FrameKind` says what each kind causes. `decode_all` and `hear` do so for many frames.
     5. What is fetched goes through `Fetch.to_messages`, and is delivered without being classified. `pause_after_s` says how long the
        next fetch has to wait.
 
@@ -222,6 +230,36 @@ class Feed(ABC):
 
     decode: Callable[[bytes], Json] = staticmethod(orjson.loads)
     """The message of a frame's text, which need not be JSON."""
+
+    def decode_all(self, texts: Sequence[bytes]) -> tuple[list[Json], Exception | None]:
+        """The messages of the first texts, and why what follows them is none. Of a feed that decodes in its own way there is one: it may
+        have to classify a message before it sees the next."""
+        if self.decode is orjson.loads:
+            return decode_messages(texts)
+        try:
+            return [self.decode(texts[0])], None
+        except Exception as error:
+            return [], error
+
+    def hear(self, messages: Sequence[Json], start: int) -> tuple[int, FrameKind | Exception]:
+        """The place, from the start on, of the first message that is not DATA, and what it is, or why nobody knows."""
+        classify, gate = self.classify, self.books
+        take, data = gate.take, FrameKind.DATA
+        place = start
+        try:
+            for place in range(start, len(messages)):
+                heard = classify(messages[place])
+                if heard is data:
+                    continue
+                if isinstance(heard, FrameKind):
+                    kind = heard
+                else:
+                    kind = take(heard) if isinstance(heard, BookStep) else gate.take_all(heard)
+                if kind is not data:
+                    return place, kind
+        except Exception as error:
+            return place, error
+        return len(messages), data
 
     @abstractmethod
     def classify(self, message: Json) -> Heard:

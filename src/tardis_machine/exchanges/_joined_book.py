@@ -71,8 +71,6 @@ class JoinRules:
     """Whether a level with price 0 is no level, but a placeholder, while updates are merged."""
     as_sent: bool = False
     """Whether prices and amounts are JSON numbers, and passed on as they are; otherwise they are text, or read as text is."""
-    emits_empty: bool = True
-    """Whether an update that changes no level is emitted."""
 
     def merge(self, side: Iterable[Sequence[Any]], updates: Iterable[Iterable[Sequence[Any]]]) -> list[tuple[Any, Any]]:
         """One side of a snapshot with updates merged in: changed levels keep their place, new ones go to the end."""
@@ -160,7 +158,7 @@ class JoinedBookMapper(Mapper):
             book = self._books[symbol] = _JoinedBook()
         if book.waiting is not None:
             book.waiting.append((first, last, previous, bids, asks))
-        elif self._is_news(book, first, last, previous) and (bids or asks or self.rules.emits_empty):
+        elif self._is_news(book, first, last, previous):
             to_levels = self.rules.to_levels
             return (BookChange(symbol, self.exchange, False, to_levels(bids), to_levels(asks), timestamp, local_timestamp),)
         return ()

@@ -10,7 +10,7 @@ import math
 
 from ._feed import BookGate, BookStep, FrameKind
 from ._joined_book import MAX_WAITING, JoinRules
-from ._remembered import Remembered
+from ._remembered import Remembered, bound_symbols
 
 __all__ = ["JoinedBookGate"]
 
@@ -47,6 +47,7 @@ class JoinedBookGate(BookGate):
         if step.is_snapshot:
             return FrameKind.DATA if self.fits(book, step.number) else FrameKind.EARLY
         if book not in known:
+            bound_symbols(known)
             self._waiting.setdefault(book, _Waiting())
         elif step.previous is not None and step.previous != known[book]:
             return self.miss(f"{book}: update {step.number} follows {step.previous}, but the last one was {known[book]}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-__all__ = ["long_numbers_as_text"]
+__all__ = ["long_numbers_as_text", "quoted"]
 
 
 def long_numbers_as_text(field: str) -> Callable[[bytes], bytes]:
@@ -17,9 +17,16 @@ def long_numbers_as_text(field: str) -> Callable[[bytes], bytes]:
     >>> long_numbers_as_text("id")(b'{"id": 98765432101234567891, "size": 98765432101234567891}')
     b'{"id": "98765432101234567891", "size": 98765432101234567891}'
     """
-    found = re.compile(rb'("%b"\s*:\s*)(-?\d{19,})(?![\d.eE])' % re.escape(field).encode())
+    name = f'"{field}"'.encode()
+    found = re.compile(rb"(%b\s*:\s*)(-?\d{19,})(?![\d.eE])" % re.escape(name))
 
     def quote(text: bytes) -> bytes:
-        return found.sub(rb'\1"\2"', text)
+        return found.sub(quoted, text) if name in text else text
 
     return quote
+
+
+# A template would take twice the time, also where nothing is found.
+def quoted(found: re.Match[bytes]) -> bytes:
+    """Quotes around the second group."""
+    return b'%b"%b"' % (found[1], found[2])

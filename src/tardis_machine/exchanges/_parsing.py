@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -31,6 +33,7 @@ from ..messages import (
 )
 
 __all__ = [
+    "expiration_on",
     "level_rows",
     "levels",
     "levels_as_sent",
@@ -319,12 +322,19 @@ _MICROSECOND_LENGTHS = frozenset((27, 28, 30, 32))
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 
 
+@lru_cache(10_000)
 def timestamp_from_expiration(text: str) -> str | None:
     """`8JUN20`, as options are named: they expire at 08:00 UTC."""
     day, month, year = text[:-5], text[-5:-2], text[-2:]
-    if month not in _MONTHS or not (day.isdecimal() and year.isdecimal()):
+    if month not in _MONTHS or not (day.isdecimal() and year.isdecimal()) or not 1 <= int(day) <= 31:
         return None
-    return f"20{year}-{_MONTHS.index(month) + 1:02d}-{int(day):02d}T08:00:00.000Z"
+    return expiration_on(2000 + int(year), _MONTHS.index(month) + 1, int(day))
+
+
+def expiration_on(year: int, month: int, day: int) -> str:
+    """08:00 UTC of a day. Months and days that no calendar has go on into the next, as in JavaScript."""
+    first = datetime(year + (month - 1) // 12, (month - 1) % 12 + 1, 1, 8, tzinfo=UTC)
+    return to_timestamp(int((first + timedelta(days=day - 1)).timestamp()) * 1_000_000, milliseconds=True)
 
 
 _HOUR_US = 3_600_000_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, TypeVar
 
-__all__ = ["Remembered", "Seen", "bound_levels"]
+__all__ = ["Remembered", "Seen", "bound_levels", "bound_symbols"]
 
 MAX_REMEMBERED = 100_000
 MAX_LEVELS = 2_000_000
@@ -23,8 +23,8 @@ class Remembered(dict[Key, Value]):
     """A dict to which `[key] = value` and `setdefault` add."""
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        if len(self) >= MAX_REMEMBERED and key not in self:
-            _forget(self, MAX_REMEMBERED // 2)
+        if key not in self:
+            bound_symbols(self)
         super().__setitem__(key, value)
 
     def setdefault(self, key: Key, default: Value) -> Value:
@@ -44,6 +44,12 @@ class Seen(Remembered[Key, None]):
     def discard(self, key: Key) -> None:
         """From here on it is not."""
         self.pop(key, None)
+
+
+def bound_symbols(known: dict[Any, Any]) -> None:
+    """Makes room for one more, where it is known that there is none of it yet: in a plain dict, which is written to faster."""
+    if len(known) >= MAX_REMEMBERED:
+        _forget(known, MAX_REMEMBERED // 2)
 
 
 def bound_levels(levels: dict[Any, Any]) -> None:

@@ -9,6 +9,7 @@ level with price 0 in them. Who wants to connect asks for an address and a token
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -54,8 +55,12 @@ class KucoinMapper(Mapper):
 
 
 def _symbol_of(message: Json) -> str:
-    symbol: str = message["topic"].split(":")[1]
-    return symbol
+    return _symbol_of_topic(message["topic"])
+
+
+@lru_cache(maxsize=10_000)
+def _symbol_of_topic(topic: str) -> str:
+    return topic.split(":")[1]
 
 
 class KucoinTradeMapper(KucoinMapper):
@@ -72,10 +77,14 @@ class KucoinTradeMapper(KucoinMapper):
                 to_number(trade.get("price", UNSET)),
                 to_number(trade.get("size", UNSET)),
                 "sell" if trade.get("side") == "sell" else "buy",
-                _timestamp_from_ns_text(trade["time"]),
+                self.time_of(trade),
                 local_timestamp,
             )
         ]
+
+    def time_of(self, trade: Json) -> str | None:
+        """When it was."""
+        return _timestamp_from_ns_text(trade["time"])
 
 
 def _timestamp_from_ns_text(text: str) -> str | None:
@@ -88,7 +97,7 @@ def _timestamp_from_ns_text(text: str) -> str | None:
 class KucoinBookChangeMapper(KucoinMapper, JoinedBookMapper):
     channels = ("market/level2", "market/level2Snapshot")
     topics = ("/market/level2",)
-    rules = JoinRules(empty_numbers=_EMPTY, keeps_zero=True, skips_zero_price=True, emits_empty=False)
+    rules = JoinRules(empty_numbers=_EMPTY, keeps_zero=True, skips_zero_price=True)
 
     def map(self, message: Json, local_timestamp: str) -> Sequence[BookChange]:
         data = message["data"]
@@ -101,7 +110,7 @@ class KucoinBookChangeMapper(KucoinMapper, JoinedBookMapper):
         if not (_has_price(bids) or _has_price(asks)):
             bids = asks = ()
         joined = self.join_update(
-            data["symbol"],
+            _symbol_of(message),
             data.get("sequenceStart", UNSET),
             data.get("sequenceEnd", UNSET),
             UNSET,
@@ -112,6 +121,8 @@ class KucoinBookChangeMapper(KucoinMapper, JoinedBookMapper):
         )
         for change in joined:
             change.bids, change.asks = _with_price(change.bids), _with_price(change.asks)
+            if not (change.bids or change.asks):
+                return ()
         return joined
 
 
@@ -124,6 +135,7 @@ def _has_price(levels: Sequence[Sequence[Any]]) -> bool:
 
 
 def _with_price(levels: Sequence[Any]) -> list[BookLevel]:
+    """Those that are no placeholders."""
     return [level for level in levels if level.price > 0]
 
 
@@ -147,24 +159,13 @@ class KucoinBookTickerMapper(KucoinMapper):
         ]
 
 
-class KucoinFuturesTradeMapper(KucoinMapper):
+class KucoinFuturesTradeMapper(KucoinTradeMapper):
     channels = ("contractMarket/execution",)
     topics = ("/contractMarket/execution",)
 
-    def map(self, message: Json, local_timestamp: str) -> list[Trade]:
-        trade = message["data"]
-        return [
-            Trade(
-                trade.get("symbol", UNSET),
-                self.exchange,
-                trade.get("tradeId", UNSET),
-                to_number(trade.get("price", UNSET)),
-                to_number(trade.get("size", UNSET)),
-                "sell" if trade.get("side") == "sell" else "buy",
-                _timestamp_from_ns(trade.get("ts", UNSET)),
-                local_timestamp,
-            )
-        ]
+    def time_of(self, trade: Json) -> str | None:
+        """When it was."""
+        return _timestamp_from_ns(trade.get("ts", UNSET))
 
 
 def _timestamp_from_ns(value: Any) -> str | None:

@@ -37,7 +37,7 @@ from ._feed import (
 from ._joined_book import MAX_WAITING
 from ._mapper import Json, Mapper
 from ._parsing import levels, levels_as_sent, optional_number, text_of, timestamp_from_ms, to_number, verbatim
-from ._remembered import Remembered, Seen
+from ._remembered import Remembered, Seen, bound_symbols
 from ._spelling import Spelling
 from ._ticker import PendingTicker, TickerMapper
 
@@ -407,6 +407,7 @@ class WooXBookGate(BookGate):
             return None
         following = [change for change in heard if change["data"]["ts"] > time]
         self._waiting.pop(book, None)
+        bound_symbols(self._last)
         if following:
             self._last[book] = following[-1]["data"]["ts"]
             return following[0]["data"]["prevTs"], following

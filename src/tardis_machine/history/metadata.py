@@ -3,7 +3,7 @@
     {cache_dir}/metadata/{name}.json
 
 Invariant: what is older than an hour is asked for again, and served where upstream can't say anything newer. What a key opens is kept
-under a digest of the key.
+under a digest of the key. A document, which may have tens of megabytes, is in memory once, and only while somebody uses it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypedDict, cast
+from typing import Any, Literal, Self, TypedDict, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import aiohttp
+import msgspec
 import orjson
 
 from ..brief import brief
@@ -26,6 +28,7 @@ from ..errors import OptionsError, UpstreamError
 from ..settings.defaults import cache_dir as default_cache_dir
 from .api import DEFAULT_API_URL, DEFAULT_USER_AGENT, check_api_key, check_api_url, parse_refusal, read_bounded
 from .cache import check_exchange, write_private
+from .flights import Flights
 
 __all__ = [
     "ApiKeyAccess",
@@ -47,6 +50,8 @@ _ATTEMPTS = 2
 _PAUSE_S = 0.5
 
 _LOG = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
 
 
 class ExchangeDetails(TypedDict, total=False):
@@ -100,11 +105,22 @@ class InstrumentSymbols(TypedDict):
     symbols: list[str]
 
 
-class Metadata(NamedTuple):
-    """A document, and whether it may be out of date as upstream is away."""
+class Metadata:
+    """A document as it came. `is_stale`: it may be out of date, as upstream is away."""
 
-    data: Any
-    is_stale: bool = False
+    def __init__(self, body: bytes, *, age_s: float = 0.0, is_stale: bool = False) -> None:
+        self.body = body
+        self.is_stale = is_stale
+        self._born_s = time.monotonic() - age_s
+
+    @property
+    def age_s(self) -> float:
+        """Since upstream said it."""
+        return time.monotonic() - self._born_s
+
+    def read(self) -> Any:
+        """What it says, anew for each who asks: that takes several times the memory of its text."""
+        return orjson.loads(self.body)
 
 
 class MetadataClient:
@@ -125,6 +141,10 @@ class MetadataClient:
         self._ttl_s = ttl_s
         self._headers = {"User-Agent": user_agent}
         self._session: aiohttp.ClientSession | None = None
+        # Those that somebody uses.
+        self._used: WeakValueDictionary[str, Metadata] = WeakValueDictionary()
+        self._loading: Flights[str, Metadata] = Flights()
+        self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -134,6 +154,7 @@ class MetadataClient:
 
     async def aclose(self) -> None:
         """Closes the connections."""
+        await self._loading.close()
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
@@ -155,26 +176,38 @@ class MetadataClient:
         return await self._document("api-key-info", "api-key-info", with_key=True)
 
     async def _document(self, path: str, name: str, *, with_key: bool = False) -> Metadata:
-        """From the disk while it is new enough, from upstream, or from the disk again."""
+        """The one that others use, while it is new enough; else it is loaded, once for all who ask."""
         if with_key and self._api_key:
             name += "-" + hashlib.sha256(self._api_key.encode()).hexdigest()[:16]
+        used = self._used.get(name)
+        if used is None or used.is_stale or used.age_s >= self._ttl_s:
+            used = self._used[name] = await self._loading.join(name, lambda: self._load(path, name))
+        return used
+
+    async def _load(self, path: str, name: str) -> Metadata:
+        """From the disk while it is new enough, from upstream, or from the disk again."""
         file = self._folder / f"{name}.json"
-        age_s, kept = await asyncio.to_thread(_read_kept, file)
-        if kept is not None and age_s < self._ttl_s:
-            return Metadata(kept)
+        kept = await asyncio.to_thread(_read_kept, file)
+        if kept is not None and kept.age_s < self._ttl_s:
+            return kept
         try:
             body = await self._fetch(path)
-            fetched = _parse(body, path)
+            await asyncio.to_thread(_check, body, path)
         except UpstreamError as error:
             if kept is None or error.status in (401, 403, 404):
                 raise
-            _LOG.warning("%s; what was known of %s %d minutes ago is used", error, path, age_s // 60)
-            return Metadata(kept, is_stale=True)
+            _LOG.warning("%s; what was known of %s %d minutes ago is used", error, path, kept.age_s // 60)
+            return Metadata(kept.body, age_s=kept.age_s, is_stale=True)
         try:
             await asyncio.to_thread(write_private, file, body)
         except OSError as error:
             _LOG.warning("the cache in %s can't be written (%s); continuing without it", self._folder, error.strerror or error)
-        return Metadata(fetched)
+        return Metadata(body)
+
+    async def look_up(self, document: Metadata, find: Callable[[Any], Found]) -> Found:
+        """What is found in a document, off the event loop; one at a time, as reading one takes much memory."""
+        async with self._turn:
+            return await asyncio.to_thread(lambda: find(document.read()))
 
     async def _fetch(self, path: str) -> bytes:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -214,18 +247,21 @@ class MetadataClient:
         return self._session
 
 
-def _read_kept(file: Path) -> tuple[float, Any]:
-    """The age of a document, and the document; None where there is none that can be read."""
+def _read_kept(file: Path) -> Metadata | None:
+    """The document; None where there is none that can be read."""
     try:
-        return max(time.time() - file.stat().st_mtime, 0.0), orjson.loads(file.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return 0.0, None
+        body, age_s = file.read_bytes(), time.time() - file.stat().st_mtime
+        _check(body, file.name)
+    except (OSError, UpstreamError):
+        return None
+    return Metadata(body, age_s=max(age_s, 0.0))
 
 
-def _parse(body: bytes, path: str) -> Any:
+def _check(body: bytes, path: str) -> None:
+    """That it is JSON, without making anything of it."""
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except msgspec.DecodeError as error:
         raise UpstreamError(f"the history API answered something that is no JSON for {path}: {error}", 502) from None
 
 
@@ -243,16 +279,23 @@ def filter_instruments(instruments: Sequence[InstrumentInfo], wanted: Any) -> li
         if name not in (*_FILTERED, "availableSince", "availableTo"):
             known = ", ".join((*_FILTERED, "availableSince", "availableTo"))
             raise OptionsError(f"filter: there is no field {brief(name)} to filter by; there are {known}", "filter")
-    return [instrument for instrument in instruments if all(_has(instrument, name, value) for name, value in wanted.items())]
+    tests = [(name, _test_of(name, value)) for name, value in wanted.items()]
+    return [instrument for instrument in instruments if all(test(instrument.get(name)) for name, test in tests)]
 
 
-def _has(instrument: Mapping[str, Any], name: str, value: Any) -> bool:
-    has = instrument.get(name)
+def _test_of(name: str, value: Any) -> Callable[[Any], bool]:
+    """Whether what an instrument has is wanted."""
     if name == "availableSince":
-        return has is not None and str(has)[:10] <= str(value)[:10]
+        day = str(value)[:10]
+        return lambda has: has is not None and str(has)[:10] <= day
     if name == "availableTo":
-        return has is None or str(has)[:10] >= str(value)[:10]
-    return has in value if isinstance(value, list | tuple) else has == value
+        day = str(value)[:10]
+        return lambda has: has is None or str(has)[:10] >= day
+    if isinstance(value, list | tuple):
+        # Looked up, as a list may be long; what is no text, number or flag is nothing that an instrument has.
+        values = frozenset(item for item in value if isinstance(item, str | int | float | None))
+        return lambda has: has in values
+    return lambda has: bool(has == value)
 
 
 async def get_exchange_details(
@@ -264,7 +307,7 @@ async def get_exchange_details(
     details["availableSince"]
     """
     async with MetadataClient(api_url or DEFAULT_API_URL, None, cache_dir) as client:
-        return cast(ExchangeDetails, (await client.exchange(exchange)).data)
+        return cast(ExchangeDetails, (await client.exchange(exchange)).read())
 
 
 async def get_instrument_info(
@@ -283,7 +326,7 @@ async def get_instrument_info(
     found: list[InstrumentInfo] = []
     async with MetadataClient(api_url or DEFAULT_API_URL, api_key, cache_dir) as client:
         for name in [exchange] if isinstance(exchange, str) else exchange:
-            found += (await client.instruments(name)).data
+            found += (await client.instruments(name)).read()
     if symbol is not None:
         found = [instrument for instrument in found if instrument["id"].upper() == symbol.upper()]
     return found if filter is None else filter_instruments(found, filter)
@@ -314,4 +357,4 @@ async def get_api_key_access_info(
 ) -> list[ApiKeyAccess]:
     """What an API key opens."""
     async with MetadataClient(api_url or DEFAULT_API_URL, api_key, cache_dir) as client:
-        return cast(list[ApiKeyAccess], (await client.api_key_info()).data)
+        return cast(list[ApiKeyAccess], (await client.api_key_info()).read())

@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,6 +48,8 @@ MAX_SKEW_US = 3_600_000_000
 _LAST_ENTRIES = 100
 """Of a log that nobody has synced since this process began: what a job that was killed may have left. Older ones are on disk by now."""
 
+_LIST_EACH_S = 600.0
+"""Logs keep their entries for weeks."""
 _MARK = "tardis-machine.commit"
 _MAX_FAULTS = 6
 """Attempts that fail though nobody else was faster; clients have tried each of them again for themselves."""
@@ -97,6 +99,8 @@ class Commits:
         self._lake = lake
         self.storage = lake.storage
         self._tables: dict[str, DeltaTable] = {}
+        # By table, when its log is listed again whatever it is known to have.
+        self._list_at: dict[str, float] = {}
         # By table, the version up to which its log is known to be on disk.
         self._synced: dict[str, int] = {}
 
@@ -260,6 +264,12 @@ class Commits:
         kinds = pa.schema(self._log(table).schema().to_arrow())
         return pa.schema([kinds.field(name) for name in table.columns])
 
+    def first_date(self, table: Table) -> date | None:
+        """The earliest date that a table which is partitioned by dates has rows of."""
+        dates = pa.table(self._log(table).get_add_actions(flatten=True)).column("partition.date")
+        found = pc.min(dates.cast(pa.string())).as_py()
+        return None if found is None else date.fromisoformat(found)
+
     def all_files(self, table: Table) -> list[TableFile]:
         """Every file of a table."""
         actions = pa.table(self._log(table).get_add_actions(flatten=True))
@@ -290,7 +300,10 @@ class Commits:
     def _log(self, table: Table) -> DeltaTable:
         with self._named(table):
             if table.name in self._tables:
-                self._tables[table.name].update_incremental()
+                log = self._tables[table.name]
+                if self._may_have_more(table, log):
+                    log.update_incremental()
+                    self._list_at[table.name] = time.monotonic() + _LIST_EACH_S
             else:
                 log = self.storage.open_log(self._lake.path(table))
                 if log.protocol().min_reader_version > _PLAIN_READER:
@@ -299,7 +312,17 @@ class Commits:
                         f"drop them (ALTER TABLE delta.`{self._lake.path(table)}` DROP FEATURE …), or use another lake"
                     )
                 self._tables[table.name] = log
+                self._list_at[table.name] = time.monotonic() + _LIST_EACH_S
         return self._tables[table.name]
+
+    def _may_have_more(self, table: Table, log: DeltaTable) -> bool:
+        """Whether it is worth asking: a folder is listed for that, with all that the log has had for weeks.
+
+        An entry that is not there may also be one that was removed for its age, so now and then the log is asked whatever is there.
+        """
+        if self.storage.local_folder is None or time.monotonic() >= self._list_at[table.name]:
+            return True
+        return self.storage.sizes([_entry(self._lake.path(table), log.version() + 1)]) != [None]
 
     @contextmanager
     def _named(self, table: Table) -> Iterator[None]:

@@ -98,7 +98,7 @@ class Ingest:
             check_table(self.lake, table)
         for table in (EVENTS, QUARANTINE):
             prepare_table(self.lake, table)
-        with self.source.receive(once=trigger_s is None) as receiver:
+        with self.source.receive(self.spark, once=trigger_s is None) as receiver:
             return _run_streams(self._streams(), trigger_s, report, stop, receiver, auto_optimize=self.auto_optimize)
 
     def _streams(self) -> Iterable[PlannedStream]:

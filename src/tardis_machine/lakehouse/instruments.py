@@ -205,7 +205,7 @@ async def fetch_instruments(exchanges: Iterable[str], api_url: str, api_key: str
     async with MetadataClient(api_url, api_key, cache_dir) as client:
         for exchange in exchanges:
             try:
-                rows += to_rows(exchange, (await client.instruments(exchange)).data)
+                rows += to_rows(exchange, (await client.instruments(exchange)).read())
             except UpstreamError as error:
                 raise LakeError(f"the instruments of {exchange} are not known: {error}") from None
     return rows

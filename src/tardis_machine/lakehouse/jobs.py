@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -64,12 +64,14 @@ def open_lake(settings: Settings) -> Lake:
     return lake
 
 
-def open_session(settings: Settings, lake: Lake, *, long_running: bool = False) -> SparkSession:
-    """The session that the settings ask for."""
+def open_session(
+    settings: Settings, lake: Lake, *, long_running: bool = False, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session that the settings ask for; `conf` where it is not only what they say."""
     return start_session(
         master=settings.master,
         remote=settings.remote,
-        conf=settings.spark_conf,
+        conf=settings.spark_conf if conf is None else conf,
         storage=lake.storage,
         jars_dir=settings.spark_jars,
         long_running=long_running,

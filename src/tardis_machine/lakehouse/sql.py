@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import LakeError
 from .answers import write_csv, write_json, write_table
+from .book_at import with_books
 from .jobs import open_session
 from .lake import Lake, check_table
 from .spark_errors import sentence
@@ -78,12 +79,12 @@ def _one_sentence(flag: str, file: Path | None) -> Iterator[None]:
 
 
 def query(spark: SparkSession, lake: Lake, text: str) -> DataFrame:
-    """The answer to a query over the lake's tables (`bronze.events`, `silver.trades`, …)."""
+    """The answer to a query over the lake's tables (`bronze.events`, `silver.trades`, …), and `book_at`."""
     from pyspark.errors import PySparkException
 
     register_tables(spark, lake)
     try:
-        return spark.sql(text)
+        return spark.sql(with_books(text))
     except PySparkException as error:
         raise LakeError(f"the query can't be run: {sentence(error)}") from None
 

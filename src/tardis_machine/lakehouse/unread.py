@@ -70,16 +70,24 @@ def _rows_behind(storage: Storage, source: Mapping[str, Any]) -> int | None:
     if offset["isStartingVersion"]:
         rows = sum(_rows_of_snapshot(storage, table, version)[index + 1 :])
         version, index = version + 1, -1
-    log = f"{table}/_delta_log"
-    numbers = (int(_name(entry).removesuffix(".json")) for entry in storage.list_files(log, "[0-9]*[0-9].json"))
-    commits = sorted(number for number in numbers if number >= version)
-    if commits and commits[0] > version:
-        # Old parts of a log are removed.
+    numbers = _commits_from(storage, table, version)
+    if numbers is None:
         return None
-    for number in commits:
-        rows += sum(_rows_of_commit(storage.read_text(f"{log}/{number:020}.json"))[index + 1 :])
+    for number in numbers:
+        rows += sum(_rows_of_commit(_commit(storage, table, number))[index + 1 :])
         index = -1
     return rows
+
+
+def _commits_from(storage: Storage, table: str, version: int) -> list[int] | None:
+    """The commits from a version on; None where old ones of them were removed from the log."""
+    entries = storage.list_files(f"{table}/_delta_log", "[0-9]*[0-9].json")
+    commits = sorted(number for entry in entries if (number := int(_name(entry).removesuffix(".json"))) >= version)
+    return None if commits and commits[0] > version else commits
+
+
+def _commit(storage: Storage, table: str, version: int) -> str:
+    return storage.read_text(f"{table}/_delta_log/{version:020}.json")
 
 
 @lru_cache(maxsize=32)
@@ -104,22 +112,43 @@ def unread_since_s(lake: Storage, table_id: str, table: str) -> float:
 
     One that is further behind than the table's log goes back can't go on, and is not waited for.
     """
-    entries = (lake.read_text(f"{table}/_delta_log/{version:020}.json") for version in _versions_read(lake, table_id))
-    written_ms = [int(found[1]) for entry in entries if (found := re.search(r'"commitInfo":\{"timestamp":(\d+)', entry))]
+    unread = [_first_unread(lake, table, offset) for offset in _read_to(lake, table_id)]
+    written_ms = [int(found[1]) for commit in unread if (found := re.search(r'"commitInfo":\{"timestamp":(\d+)', commit))]
     return max(0.0, time.time() - min(written_ms) / 1000) if written_ms else 0.0
 
 
-def _versions_read(lake: Storage, table_id: str) -> Iterator[int]:
-    """Up to which version of a table each stream has read it, whichever job it is of."""
+def _first_unread(storage: Storage, table: str, offset: Mapping[str, Any]) -> str:
+    """The commit that brought the first rows that a stream has not read; empty where it has read all, or can't go on."""
+    version, index = offset["reservoirVersion"], offset["index"]
+    if offset["isStartingVersion"]:
+        if sum(_rows_of_snapshot(storage, table, version)[index + 1 :]):
+            return _commit(storage, table, version)
+        version, index = version + 1, -1
+    for number in _commits_from(storage, table, version) or ():
+        commit = _commit(storage, table, number)
+        if sum(_rows_of_commit(commit)[index + 1 :]):
+            return commit
+        index = -1
+    return ""
+
+
+def _read_to(lake: Storage, table_id: str) -> Iterator[Mapping[str, Any]]:
+    """Up to where each stream has read a table for certain, whichever job it is of."""
     planned: dict[str, list[int]] = {}
+    ended: set[tuple[str, int]] = set()
     for path in lake.list_files(f"{lake.root}/_checkpoints", "[0-9]*", below=True):
         folder, _, name = path.rpartition("/")
-        if folder.endswith("/progress/offsets") and name.isdigit():
-            planned.setdefault(folder, []).append(int(name))
-    for folder, batches in planned.items():
-        # The last batch may have to be run again, from where the one before it ended.
-        batch = sorted(batches)[-2:][0]
-        for line in lake.read_text(f"{folder}/{batch}").splitlines()[2:]:
+        progress, _, kind = folder.rpartition("/")
+        if progress.endswith("/progress") and name.isdigit():
+            if kind == "offsets":
+                planned.setdefault(progress, []).append(int(name))
+            elif kind == "commits":
+                ended.add((progress, int(name)))
+    for progress, batches in planned.items():
+        last = max(batches)
+        # One that has not ended may have to be run again, from where the one before it ended.
+        batch = last if (progress, last) in ended else sorted(batches)[-2:][0]
+        for line in lake.read_text(f"{progress}/offsets/{batch}").splitlines()[2:]:
             offset = json.loads(line) if line != "-" else None
             if isinstance(offset, dict) and offset.get("reservoirId") == table_id:
-                yield offset["reservoirVersion"]
+                yield offset if (progress, batch) in ended else offset | {"index": -1}

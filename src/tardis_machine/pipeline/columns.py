@@ -10,6 +10,7 @@ column, never rounded; only numbers that the machine computed itself are.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -175,14 +176,24 @@ def _levels(side: str, *, is_computed: bool = False) -> MessageColumn:
         return pa.list_(pa.struct({"price": _number_type(exact), "amount": _number_type(exact)}))
 
     def read(messages: Values, exact: bool) -> pa.Array:
-        sides = [list(get(message)) for message in messages]
+        sides = list(map(get, messages))
         levels = [level for levels in sides for level in levels]
-        columns = [_numbers([_of_level(level, name) for level in levels], exact, is_computed) for name in ("price", "amount")]
+        columns = [_numbers(_of_levels(levels, name), exact, is_computed) for name in ("price", "amount")]
         offsets = np.cumsum([0, *map(len, sides)], dtype=np.int32)
         fields = list(kind(exact).value_type)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, fields=fields), type=kind(exact))
 
     return MessageColumn(kind, read)
+
+
+def _of_levels(levels: Values, name: str) -> list[Any]:
+    """Prices or amounts of levels."""
+    try:
+        values = list(map(attrgetter(name), levels))
+    except AttributeError:
+        values = [UNSET]
+    # Nearly always all of them have both.
+    return [_of_level(level, name) for level in levels] if UNSET in values else values
 
 
 def _of_level(level: Any, name: str) -> Any:
@@ -323,10 +334,12 @@ def to_batch(
     if names is not None:
         schema = pa.schema([field for field in schema if field.name in names])
     found: dict[str, list[int]] = {kind: [] for kind in kinds}
-    for place, message in enumerate(messages):
-        places = found.get(kind_of(message))
-        if places is not None:
-            places.append(place)
+    place = 0
+    # Messages come in runs of one kind.
+    for kind, run in groupby(map(kind_of, messages)):
+        start, place = place, place + sum(1 for _ in run)
+        if kind in found:
+            found[kind] += range(start, place)
     parts = [
         _batch_of(kind, [messages[place] for place in places], schema, exact=exact) for kind, places in found.items() if places
     ]

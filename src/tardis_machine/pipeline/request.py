@@ -292,6 +292,8 @@ class _Fields:
     def common(self, exchange: Exchange, *, goes_on: bool = False) -> dict[str, Any]:
         from_us = self.instant_us("from")
         to_us = _NEVER_US if goes_on else self.instant_us("to")
+        if goes_on and to_us < from_us:
+            raise self._wrong("from", f"expected a date up to 9999-12-31, got {self._options['from']}")
         if to_us < from_us:
             raise self._wrong(
                 "to", f"expected a date that is not before from ({self._options['from']}), got {self._options['to']}"

@@ -10,7 +10,9 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from math import inf
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ..errors import BusyError, WorkerError
@@ -27,7 +29,7 @@ from .runner import Executor, RunningJob
 from .slice_sender import SliceSender
 from .steering import Steering
 
-__all__ = ["ReplayPool"]
+__all__ = ["SYMBOLS_TOGETHER", "ReplayPool"]
 
 log = get_logger("workers")
 
@@ -35,18 +37,26 @@ log = get_logger("workers")
 _LEAST_LIFE_S = 1.0
 # How long a request waits for the replacement of the only process.
 _REPLACEMENT_TIMEOUT_S = 10.0
+# A replay keeps the symbols that it was asked for, in the server and in its worker: half a kilobyte for each. So many always pass.
+_FEW_SYMBOLS = 1000
+SYMBOLS_TOGETHER = 5
+"""How many times the symbols that one request may name all replays together may."""
 
 
 class ReplayPool:
     """Workers, each of which runs many replays in turn. `size` 0 runs them in this process.
 
-    At most `most` replays are admitted at a time; what waits for their clients has about `unread_bytes`, and a chunk for each of them.
+    At most `most` replays are admitted at a time, and those that name many symbols only while they name `most_symbols` together; what
+    waits for their clients has about `unread_bytes`, and a chunk for each of them.
     """
 
-    def __init__(self, size: int, *, most: int | None = None, unread_bytes: int | None = None) -> None:
+    def __init__(self, size: int, *, most: int | None = None, most_symbols: float = inf, unread_bytes: int | None = None) -> None:
         self._size = size
         self._most = most
+        self._most_symbols = most_symbols
         self._admitted = 0
+        # Named by all that are admitted.
+        self._symbols = 0
         self._windows = ChunkWindows(unread_bytes)
         # Of the replays under way.
         self._queues: set[OutputQueue] = set()
@@ -118,15 +128,23 @@ class ReplayPool:
         return self._admitted
 
     @contextmanager
-    def admitted(self) -> Iterator[None]:
+    def admitted(self, requests: Sequence[RawRequest] | Sequence[NormalizedRequest]) -> Iterator[None]:
         """A place for one replay; BusyError where all are taken."""
         if self._admitted == self._most:
             raise BusyError(f"max-replays: {self._most} replays are running, and no more are allowed; try again later")
+        symbols = sum(map(_count_symbols, requests))
+        if symbols > _FEW_SYMBOLS and self._symbols + symbols > self._most_symbols:
+            raise BusyError(
+                f"max-symbols: the replays that run name {self._symbols} symbols, and with {symbols} more it would be more than "
+                f"{self._most_symbols:.0f}, {SYMBOLS_TOGETHER} times what one may; try again later"
+            )
         self._admitted += 1
+        self._symbols += symbols
         try:
             yield
         finally:
             self._admitted -= 1
+            self._symbols -= symbols
 
     async def run(
         self, client: HistoryClient, spec: ReplaySpec, attach: Callable[[Steering], None] = lambda _: None
@@ -164,6 +182,12 @@ class ReplayPool:
             # All are cancelled before anything is waited for: this task itself may be cancelled while it waits.
             fetching = [task for sender in senders for task in sender.cancel()]
             await asyncio.gather(*fetching, return_exceptions=True)
+
+
+def _count_symbols(request: RawRequest | NormalizedRequest) -> int:
+    if isinstance(request, NormalizedRequest):
+        return len(request.symbols or ())
+    return sum(len(item.symbols) for item in request.filters if item.symbols is not UNSET)
 
 
 async def _happens_within(event: asyncio.Event, seconds: float) -> bool:

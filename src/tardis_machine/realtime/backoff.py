@@ -16,11 +16,13 @@ __all__ = ["Backoff", "Timings"]
 class Timings(msgspec.Struct, frozen=True):
     """The times that live streams and their connections keep to, in seconds."""
 
-    first_s: float = 0.5
+    first_s: float = 1.0
     most_s: float = 32.0
     limited_s: float = 16.0
     """The first wait where the exchange said that it was asked too often."""
     most_limited_s: float = 120.0
+    banned_s: float = 120.0
+    """The least wait after a 418, which an address gets that goes on asking too often, where no time is named."""
     connect_timeout_s: float = 10.0
     close_timeout_s: float = 1.0
     refetch_s: float = 1.0

@@ -14,7 +14,7 @@ import aiohttp
 
 from .._version import __version__
 from ..errors import NormalizeError
-from ..exchanges import Action, BookStep, Credentials, Exchange, Feed, Fetch, FrameKind, Json, LiveApi, kind_of_error
+from ..exchanges import Action, Credentials, Exchange, Feed, Fetch, FrameKind, Json, LiveApi, kind_of_error
 from ..filters import Filter
 from ..messages import ErrorCode
 from ..recorded_line import to_clock, to_line
@@ -22,14 +22,14 @@ from ..telemetry import get_logger
 from .backoff import Backoff, Timings
 from .clock import now_us, recorded_now
 from .endpoints import rest_url, socket_url
+from .frame_runs import RunSocket
 from .troubles import Trouble, Troubles
 
 __all__ = ["Arrivals", "Connection", "Listener", "open_session"]
 
 log = get_logger("realtime")
 
-# A whole market's book in one message has tens of megabytes.
-MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+MAX_MESSAGE_BYTES = RunSocket.limit_bytes
 # Of an answer with a token.
 MAX_ACCESS_BYTES = 1024 * 1024
 # What is read of an answer that refuses.
@@ -40,7 +40,13 @@ MAX_FETCHES = 4
 # Snapshots in a row that did not fit, until the connection is made anew.
 MAX_UNFIT = 10
 _CODES: Mapping[str, ErrorCode] = {"auth": "SOURCE_AUTH", "rate_limit": "SOURCE_RATE_LIMIT"}
-_REFUSALS: Mapping[int, ErrorCode] = {401: "SOURCE_AUTH", 403: "SOURCE_AUTH", 418: "SOURCE_RATE_LIMIT", 429: "SOURCE_RATE_LIMIT"}
+_BANNED = 418
+_REFUSALS: Mapping[int, ErrorCode] = {
+    401: "SOURCE_AUTH",
+    403: "SOURCE_AUTH",
+    _BANNED: "SOURCE_RATE_LIMIT",
+    429: "SOURCE_RATE_LIMIT",
+}
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -67,12 +73,12 @@ class Arrivals:
         self._stamp = now.encode()
         self._clock = to_clock(now)
 
-    def add(self, raw: bytes, message: Json) -> None:
-        """A message that arrived."""
-        self.stamps.append(self._stamp)
-        self.clocks.append(self._clock)
-        self.raws.append(raw)
-        self.messages.append(message)
+    def add(self, raws: Sequence[bytes], messages: Sequence[Json]) -> None:
+        """Messages that arrived."""
+        self.stamps += [self._stamp] * len(raws)
+        self.clocks += [self._clock] * len(raws)
+        self.raws += raws
+        self.messages += messages
 
     def lines(self, count: int | None = None) -> list[bytes]:
         """The first of them as the history API records them."""
@@ -114,7 +120,9 @@ def open_session(urls: Mapping[str, str], timings: Timings) -> aiohttp.ClientSes
     """What all connections of a stream go through: a proxy, where the environment names one and no address is given."""
     return aiohttp.ClientSession(
         trust_env=not urls,
-        headers={"User-Agent": f"tardis-machine/{__version__}"},
+        ws_response_class=RunSocket,
+        # Some exchanges refuse what does not begin as a browser's.
+        headers={"User-Agent": f"Mozilla/5.0 (compatible; tardis-machine/{__version__})"},
         timeout=aiohttp.ClientTimeout(total=30.0, sock_connect=timings.connect_timeout_s),
     )
 
@@ -207,9 +215,16 @@ class Connection:
         code: ErrorCode = "WS_CONNECT"
         wait_s = 0.0
         if isinstance(error, aiohttp.ClientResponseError):
-            code, wait_s = _REFUSALS.get(error.status, code), retry_after_s(error.headers)
+            code, wait_s = _REFUSALS.get(error.status, code), self.asked_wait_s(error.status, error.headers)
         self.fail(code, details)
         return _Ending(details, None, code == "SOURCE_RATE_LIMIT", wait_s)
+
+    def asked_wait_s(self, status: int, headers: Mapping[str, str] | None) -> float:
+        """How long a refusal asks to wait."""
+        given = headers.get("Retry-After", "") if headers else ""
+        if given.isdecimal():
+            return float(given)
+        return self.timings.banned_s if status == _BANNED else 0.0
 
     def fail(self, code: ErrorCode | None, details: str) -> None:
         """Something went wrong: told, or counted."""
@@ -329,33 +344,49 @@ class _Attempt:
     # what is heard
 
     async def _read(self) -> _Ending:
-        receive, feed = self._socket.receive, self._feed
-        decode, classify, take = feed.decode, feed.classify, feed.books.take
-        # Looked up once: this loop runs for every message of the exchange.
-        data, text = FrameKind.DATA, aiohttp.WSMsgType.TEXT
+        feed = self._feed
+        text, binary = aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY
         while True:
-            kind_of_frame, raw, _ = frame = await receive()
-            if kind_of_frame is not text:
-                if kind_of_frame is not aiohttp.WSMsgType.BINARY:
-                    return _ending_of(frame, self._socket)
-                raw = feed.to_text(raw)
-            message = decode(raw)
-            kind = classify(message)
-            if isinstance(kind, BookStep):
-                kind = take(kind)
-            elif not isinstance(kind, FrameKind):
-                kind = feed.books.take_all(kind)
-            if kind is not data:
-                if ending := self._hear(kind, message):
+            frame = await self._socket.receive()
+            if frame.type is not text and frame.type is not binary:
+                return _ending_of(frame, self._socket)
+            raws = frame.data if type(frame.data) is list else [frame.data]
+            texts, error = (raws, None) if frame.type is text else _texts_of(feed, raws)
+            while texts:
+                messages, mistake = feed.decode_all(texts)
+                if ending := await self._take(texts[: len(messages)], messages):
                     return ending
-                continue
+                if mistake is not None:
+                    raise mistake
+                texts = texts[len(messages) :]
+            if error is not None:
+                raise error
+
+    async def _take(self, texts: Sequence[bytes], messages: Sequence[Json]) -> _Ending | None:
+        """What was said: data arrives, all else is heard."""
+        start = 0
+        while start < len(messages):
+            end, kind = self._feed.hear(messages, start)
+            await self._arrive(texts[start:end], messages[start:end])
+            if end == len(messages):
+                break
+            if isinstance(kind, Exception):
+                raise kind
+            if ending := self._hear(kind, messages[end]):
+                return ending
+            start = end + 1
+        return None
+
+    async def _arrive(self, raws: Sequence[bytes], messages: Sequence[Json]) -> None:
+        """Data came, as much as was there to be read."""
+        for start in range(0, len(raws), MAX_ARRIVALS):
             if not self._arrivals.raws:
                 if self._receiver.is_full:
                     await self._pause()
                 self._arrivals.look_at_clock()
                 # Runs when nothing more is to be read at once: a batch is what one read of the socket brought.
                 self._loop.call_soon(self._hand_on)
-            self._arrivals.add(raw, message)
+            self._arrivals.add(raws[start : start + MAX_ARRIVALS], messages[start : start + MAX_ARRIVALS])
             if len(self._arrivals.raws) >= MAX_ARRIVALS:
                 self._hand_on()
 
@@ -453,7 +484,7 @@ class _Attempt:
         self._hand_on()
         owner.fail(code, f"{fetch.name}: {response.status} {body[:200].decode(errors='replace')}")
         limited = code == "SOURCE_RATE_LIMIT"
-        wait_s = backoff.next_s(limited=limited, at_least_s=retry_after_s(response.headers))
+        wait_s = backoff.next_s(limited=limited, at_least_s=owner.asked_wait_s(response.status, response.headers))
         if limited:
             self._fetch_at_s = self._loop.time() + wait_s
         return None, wait_s
@@ -462,8 +493,18 @@ class _Attempt:
         """What was fetched takes its place among what was heard."""
         self._arrivals.look_at_clock()
         for raw in raws:
-            self._arrivals.add(raw, self._feed.decode(raw))
+            self._arrivals.add([raw], [self._feed.decode(raw)])
         self._hand_on()
+
+
+def _texts_of(feed: Feed, frames: Sequence[bytes]) -> tuple[list[bytes], Exception | None]:
+    """The texts of binary frames, and why what follows them has none."""
+    texts: list[bytes] = []
+    try:
+        texts.extend(map(feed.to_text, frames))
+    except Exception as error:
+        return texts, error
+    return texts, None
 
 
 async def _read_body(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
@@ -481,12 +522,6 @@ def _said(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientResponseError):
         return f"{error.status} {error.message}"
     return str(error) or type(error).__name__
-
-
-def retry_after_s(headers: Mapping[str, str] | None) -> float:
-    """How long an answer asks to wait."""
-    given = headers.get("Retry-After", "") if headers else ""
-    return float(given) if given.isdecimal() else 0.0
 
 
 def _ending_of(frame: Any, socket: aiohttp.ClientWebSocketResponse[Any]) -> _Ending:

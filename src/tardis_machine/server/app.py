@@ -17,6 +17,7 @@ from aiohttp.typedefs import Middleware
 from msgspec import structs
 
 from ..engine import Engine, Machine
+from ..history.fair_slots import FairSlots
 from ..pipeline.limits import RequestLimits
 from ..realtime.backoff import Timings
 from ..settings.resolve import Settings, from_keywords
@@ -155,7 +156,8 @@ class Server:
 
 def _most_connections(settings: Settings) -> int:
     """As many as allowed, as long as the disk keeps descriptors of its own."""
-    possible = descriptors_for_clients(workers=settings.workers, live_requests=settings.max_live_requests)
+    # Shared streams, and as many replays that go on live.
+    possible = descriptors_for_clients(workers=settings.workers, live_requests=2 * settings.max_live_requests)
     if possible < settings.max_connections:
         log.warning("fewer connections than max-connections are possible; raise the limit of open files", connections=possible)
     return min(int(settings.max_connections), possible)
@@ -165,7 +167,7 @@ def _application(machine: Machine, settings: Settings, connections: Connections,
     origins = OriginPolicy(
         origins=settings.allowed_origins,
         hosts=settings.allowed_hosts,
-        is_guarded=bool(settings.buses) or settings.api_key is not None,
+        is_guarded=bool(settings.buses) or settings.api_key is not None or settings.record_dir is not None,
         is_on_loopback=is_loopback(host),
     )
     limits = RequestLimits.from_settings(settings)
@@ -179,8 +181,9 @@ def _application(machine: Machine, settings: Settings, connections: Connections,
     reader = OptionsReader(limits)
     HttpRoutes(machine, reader).add_to(app)
     ReplaysRoutes(machine, reader).add_to(app)
-    DataFeedRoutes(machine, reader, most_slices=settings.max_slices).add_to(app)
-    MetadataRoutes(machine).add_to(app)
+    slots = FairSlots(settings.max_slices)
+    DataFeedRoutes(machine, reader, slots).add_to(app)
+    MetadataRoutes(machine, slots).add_to(app)
     DatasetRoutes(machine).add_to(app)
     BookRoutes(machine).add_to(app)
     WsRoutes(machine, reader).add_to(app)

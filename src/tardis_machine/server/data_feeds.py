@@ -7,11 +7,11 @@ Invariant: an answer has all lines of the minutes that were asked for. What it c
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
+import orjson
 import zstandard
 from aiohttp import hdrs, web
 from isal import igzip
@@ -24,9 +24,10 @@ from ..history.slice import MINUTE_US, Encoding, Slice
 from ..history.threads import Threads
 from ..pipeline.limits import RequestLimits
 from ..pipeline.request import RawRequest, parse_raw_request
-from .request_options import OptionsReader, query_of
+from .bodies import write_pieces
+from .request_options import OptionsReader, peer_of, query_of
 
-__all__ = ["DataFeedRoutes", "peer_of"]
+__all__ = ["DataFeedRoutes"]
 
 COMPRESSIONS = ("zstd-multiframe", "zstd", "gzip", "none")
 Compression = Literal["zstd-multiframe", "zstd", "gzip", "none"]
@@ -38,10 +39,6 @@ SUGGESTED_BYTES = 1 << 20
 ATTEMPTS = 2
 """Clients ask again themselves; until then they had better know."""
 
-UNREAD_TIMEOUT_S = 60.0
-"""A client that takes nothing for so long gives its place to others."""
-
-_PIECE_BYTES = 256 * 1024
 _MAX_OFFSET = 1 << 31
 
 
@@ -60,12 +57,12 @@ class SliceRequest(NamedTuple):
 
 
 class DataFeedRoutes:
-    """The handler, for one machine. At most `most_slices` are in memory."""
+    """The handler, for one machine. At most as many slices as there are slots are in memory."""
 
-    def __init__(self, machine: Machine, reader: OptionsReader, *, most_slices: int) -> None:
+    def __init__(self, machine: Machine, reader: OptionsReader, slots: FairSlots) -> None:
         self._machine = machine
         self._reader = reader
-        self._slots = FairSlots(most_slices)
+        self._slots = slots
         self._threads = Threads(count=2)
 
     def add_to(self, app: web.Application) -> None:
@@ -94,11 +91,6 @@ class DataFeedRoutes:
             return await _send(request, body, _headers(asked, lines_bytes))
 
 
-def peer_of(request: web.Request) -> str:
-    """Who asks: what is shared fairly is so between addresses."""
-    return request.remote or ""
-
-
 def parse_slice_request(exchange: str, query: Mapping[str, str], accepted: str, limits: RequestLimits) -> SliceRequest:
     """The fields of the URL, as clients of the history API send them."""
     start = query.get("from", "")
@@ -114,8 +106,8 @@ def parse_slice_request(exchange: str, query: Mapping[str, str], accepted: str, 
 def _parse_filters(query: Mapping[str, str]) -> Any:
     text = query.get("filters", "")
     try:
-        return json.loads(text) if text else None
-    except ValueError as error:
+        return orjson.loads(text) if text else None
+    except orjson.JSONDecodeError as error:
         raise OptionsError(
             f"filters: expected a JSON array of {{channel, symbols?}}, but it is not valid JSON ({error})", "filters"
         ) from None
@@ -190,12 +182,7 @@ def _suggested_minutes(asked: SliceRequest, lines_bytes: int) -> int:
 async def _send(request: web.Request, body: bytes, headers: Mapping[str, str]) -> web.StreamResponse:
     response = web.StreamResponse(headers={**headers, hdrs.CONTENT_LENGTH: str(len(body))})
     await response.prepare(request)
-    try:
-        for start in range(0, len(body), _PIECE_BYTES):
-            async with asyncio.timeout(UNREAD_TIMEOUT_S):
-                await response.write(body[start : start + _PIECE_BYTES])
+    with suppress(ConnectionError):
+        await write_pieces(request, response, body)
         await response.write_eof()
-    except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()
     return response

@@ -5,7 +5,7 @@ Invariant: a complete-looking file is complete. It counts as a replay, and has t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 
@@ -14,6 +14,7 @@ from aiohttp import hdrs, web
 from ..engine import Machine
 from ..errors import OptionsError, TardisMachineError
 from ..exchanges import exchange_named
+from ..history.metadata import InstrumentInfo
 from ..pipeline.csv_files import DAY_US, compress_rows, day_request
 from ..pipeline.csv_rows import dataset_named, to_dataset_symbol
 from ..processes.jobs.contract import Chunk
@@ -69,14 +70,18 @@ class DatasetRoutes:
 
     async def _symbols(self, exchange: str, name: str) -> list[str] | None:
         """The symbols that a name in a dataset means; None are all. What nobody knows is taken as it is."""
+        metadata = self._machine.metadata
         try:
-            listed = (await self._machine.metadata.instruments(exchange)).data
+            return await metadata.look_up(await metadata.instruments(exchange), lambda listed: _symbols_of(listed, name))
         except TardisMachineError:
-            listed = []
-        found = [each["id"] for each in listed if to_dataset_symbol(each.get("datasetId", each["id"])) == name]
-        if found or name not in _GROUPS:
-            return found or [name]
-        return [each["id"] for each in listed if each.get("type") == _GROUPS[name]] or None
+            return _symbols_of([], name)
+
+
+def _symbols_of(listed: Sequence[InstrumentInfo], name: str) -> list[str] | None:
+    found = [each["id"] for each in listed if to_dataset_symbol(each.get("datasetId", each["id"])) == name]
+    if found or name not in _GROUPS:
+        return found or [name]
+    return [each["id"] for each in listed if each.get("type") == _GROUPS[name]] or None
 
 
 def _parse_day(year: str, month: str, day: str) -> int:

@@ -81,7 +81,9 @@ class HttpRoutes:
 
     async def _stream_since(self, request: web.Request, since: Sequence[SinceRequest], form: Form) -> web.StreamResponse:
         request_id = request_id_of(request)
-        chunks = self._machine.replay_since(request.path, since, form=form, transport="http", request_id=request_id)
+        chunks = self._machine.replay_since(
+            request.path, since, form=form, transport="http", request_id=request_id, parent=request.headers.get("traceparent")
+        )
         return await self._answer(request, chunks, CIMultiDict({"Content-Type": _TYPES[form], "X-Request-Id": request_id}))
 
     async def _stream(
@@ -93,7 +95,7 @@ class HttpRoutes:
         compression = None if player.playback.is_paced else negotiate(request.headers.get("Accept-Encoding", ""))
         publish = None
         if isinstance(replays[0], NormalizedRequest):
-            publish = self._machine.publishing(request.path, "http", request_id)
+            publish = self._machine.publishing(request.path, "http", request_id, parent=request.headers.get("traceparent"))
         chunks = self._machine.replay(request.path, replays, form=form, compression=compression, publish=publish, player=player)
         headers = CIMultiDict({"Content-Type": _TYPES[form], "X-Request-Id": request_id, "X-Replay-Id": player.id})
         if compression is not None:
@@ -145,7 +147,7 @@ class HttpRoutes:
             "timestampMs": time.time_ns() // 1_000_000,
             "memoryInfo": {"rssMB": _resident_mb()},
             "workers": len(self._machine.workers.pids),
-            "live": len(self._machine.live.pids),
+            "live": len(self._machine.live.pids) + len(self._machine.since.pids),
             "replays": {"running": self._machine.workers.running, "unreadBytes": self._machine.workers.unread_bytes},
             "buses": {} if publisher is None else {health.bus: to_builtins(health) for health in publisher.health()},
         }

@@ -3,7 +3,7 @@
 A browser lets any page send requests to any address, also to 127.0.0.1. `Origin` and `Sec-Fetch-Site` say which page it was;
 `Host` says under which name it found the server, which a page can make point anywhere (DNS rebinding).
 
-Invariant: a server with a bus on or an API key set, or that was told its origins, serves no page of another origin.
+Invariant: a server with a bus on or an API key set, or that records, or was told its origins, serves no page of another origin.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_loopback(name: str) -> bool:
 
 
 class OriginPolicy:
-    """Says who is refused. `is_guarded`: it publishes or spends an API key, so that not any page may use it."""
+    """Says who is refused. `is_guarded`: it publishes, records or spends an API key, so that not any page may use it."""
 
     def __init__(
         self, *, origins: Iterable[str] | None, hosts: Iterable[str] | None, is_guarded: bool, is_on_loopback: bool

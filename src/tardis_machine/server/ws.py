@@ -56,6 +56,8 @@ MAX_REASON_BYTES = 123
 READ_AND_REFUSED = 4
 # Live data that a client may have unread.
 MAX_UNREAD_BYTES = 5 * 1024 * 1024
+# Who has more unread is not told what came of its controls.
+MAX_UNREAD_WITH_ANSWERS_BYTES = 1024 * 1024
 
 
 class Ending(NamedTuple):
@@ -130,13 +132,18 @@ class ClientConnection:
 
         async def take(frame: bytes | str) -> None:
             if (control := control_in(frame)) is not None:
-                await self.answer(control, player)
+                self.answer(control, player)
 
         self.take = take
 
-    async def answer(self, control: Any, player: Player | None) -> None:
-        """Has a player obey a control, where there is one, and tells the client what came of it."""
-        await self.write_frames(to_text_frames([answer_to_control(control, player)]))
+    def answer(self, control: Any, player: Player | None) -> None:
+        """Has a player obey a control, where there is one, and tells the client what came of it, as long as it reads.
+
+        Nobody waits for one that does not: what it says next would pile up.
+        """
+        answer, transport = answer_to_control(control, player), self._request.transport
+        if transport is not None and transport.get_write_buffer_size() <= MAX_UNREAD_WITH_ANSWERS_BYTES:
+            self.push_frames(to_text_frames([answer]))
 
     def push_frames(self, frames: bytes | memoryview) -> bool:
         """Writes finished frames without waiting; whether the client keeps up."""
@@ -232,10 +239,19 @@ class WsRoutes:
             since = [each for each in asked if isinstance(each, SinceRequest)]
             if since:
                 request_id = request_id_of(request)
-                chunks = self._machine.replay_since(request.path, since, form="frames", transport="ws", request_id=request_id)
+                chunks = self._machine.replay_since(
+                    request.path,
+                    since,
+                    form="frames",
+                    transport="ws",
+                    request_id=request_id,
+                    parent=request.headers.get("traceparent"),
+                )
                 return await _play([connection], _write_all([connection], chunks))
             replays = [each for each in asked if isinstance(each, NormalizedRequest)]
-            publish = self._machine.publishing(request.path, "ws", request_id_of(request))
+            publish = self._machine.publishing(
+                request.path, "ws", request_id_of(request), parent=request.headers.get("traceparent")
+            )
             player = self._machine.players.make(request.path, replays)
             connection.steer(player)
             chunks = self._machine.replay(request.path, replays, form="frames", publish=publish, player=player)
@@ -306,6 +322,8 @@ class Member:
         self._filters: list[Filter] | None = None
         # How many symbols these name, and in how many frames they came.
         self._symbols = self._frames = 0
+        # Held while a subscription is being read, which on a busy machine takes a while.
+        self.subscribing = asyncio.Lock()
         connection.take = self._subscribe
 
     @property
@@ -316,15 +334,16 @@ class Member:
     async def _subscribe(self, frame: bytes | str) -> None:
         """Takes a subscription; what is none, or not understood, is passed over, as an exchange would."""
         if (control := control_in(frame)) is not None:
-            await self.connection.answer(control, None)
+            self.connection.answer(control, None)
             return
         try:
             self._frames += 1
             self._limits.check("max_subscriptions", self._frames, "subscriptions", "frames")
-            filters = await self._reader.in_turn(len(frame), lambda: self._parse(frame))
-            if filters is not None:
-                self._filters = self._filters or []
-                self._filters.extend(filters)
+            async with self.subscribing:
+                filters = await self._reader.in_turn(len(frame), lambda: self._parse(frame))
+                if filters is not None:
+                    self._filters = self._filters or []
+                    self._filters.extend(filters)
         except OptionsError as error:
             self.connection.refuse(_refusal(error))
         except orjson.JSONDecodeError:
@@ -406,6 +425,9 @@ class ReplaySession:
 
     async def _run(self) -> Ending:
         await asyncio.sleep(SESSION_START_DELAY_S)
+        for member in list(self._members):
+            async with member.subscribing:
+                pass
         self._started = True
         members = [member for member in self._members if not member.connection.gone.is_set()]
         if not members:

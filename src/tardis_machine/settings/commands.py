@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .option import Option
 from .options.demo import DEMO_OPTIONS
-from .options.export import EXPORT_CSV_OPTIONS
+from .options.export import EXPORT_CSV_OPTIONS, EXPORT_HFTBACKTEST_OPTIONS, EXPORT_NAUTILUS_OPTIONS
 from .options.general import GENERAL_OPTIONS
 from .options.lake import (
     BACKFILL_OPTIONS,
@@ -19,6 +19,7 @@ from .options.lake import (
     INSTRUMENTS_OPTIONS,
     LAKE_OPTIONS,
     OPTIMIZE_OPTIONS,
+    REGISTER_OPTIONS,
     SQL_OPTIONS,
     VERIFY_OPTIONS,
 )
@@ -151,10 +152,31 @@ COMMANDS: Mapping[str, Command] = {
             options=(*GENERAL_OPTIONS, *LAKE_OPTIONS, *OPTIMIZE_OPTIONS),
         ),
         Command(
+            name="lake register",
+            target="lake:register",
+            extra="spark",
+            help="Make the tables known to a catalog of Spark's, and print the statements that do so",
+            options=(*GENERAL_OPTIONS, *LAKE_OPTIONS, *REGISTER_OPTIONS),
+        ),
+        Command(
             name="export csv",
             target="export:csv",
             help="Write history as CSV files in the layouts of tardis.dev's datasets, a day a file",
             options=(*GENERAL_OPTIONS, *EXPORT_CSV_OPTIONS, *ENGINE_OPTIONS, *HISTORY_OPTIONS),
+        ),
+        Command(
+            name="export nautilus",
+            target="export_backtests:nautilus",
+            extra="export",
+            help="Write history as a Parquet catalog of NautilusTrader, counted against a ledger",
+            options=(*GENERAL_OPTIONS, *EXPORT_NAUTILUS_OPTIONS, *ENGINE_OPTIONS, *HISTORY_OPTIONS),
+        ),
+        Command(
+            name="export hftbacktest",
+            target="export_backtests:hftbacktest",
+            extra="export",
+            help="Write history as arrays of hftbacktest, counted against a ledger",
+            options=(*GENERAL_OPTIONS, *EXPORT_HFTBACKTEST_OPTIONS, *ENGINE_OPTIONS, *HISTORY_OPTIONS),
         ),
         Command(
             name="exchanges",

@@ -18,10 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import pyarrow as pa  # Spark reads the hints of its functions
+
 from ..errors import OptionsError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 __all__ = ["Matching", "asof_join", "join_at", "length_us"]
@@ -236,7 +237,6 @@ def _finder(max_age_us: int, *, at_same_instant: bool) -> Callable[[Column, Colu
 
     def find(asked: pa.Array, told: pa.Array) -> pa.Array:
         import numpy as np
-        import pyarrow as pa
 
         found = []
         for instants, times in zip(asked, told, strict=True):

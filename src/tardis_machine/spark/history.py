@@ -9,14 +9,15 @@ Invariant: a partition brings the same rows whenever, and wherever, it is read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, In, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, EqualTo, Filter, In, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -28,9 +29,12 @@ from ..pipeline.columns import kinds_of, schema_of, to_batch
 from ..pipeline.fetching import fetch_lines
 from ..pipeline.replay import NormalizedReplay
 from ..pipeline.request import NormalizedRequest, parse_normalized_request
-from ..settings import from_format_options
+from ..settings import Settings, from_format_options
 
-__all__ = ["HistoryDataSource", "HistoryPart", "HistoryPlan", "plan_parts"]
+if TYPE_CHECKING:
+    from .streaming import LivePlan
+
+__all__ = ["HistoryDataSource", "HistoryPart", "HistoryPlan", "plan_parts", "read_part", "to_spark"]
 
 _ROWS_IN_BATCH = 20_000
 
@@ -48,9 +52,8 @@ class HistoryPlan:
     exact: bool
 
     @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> HistoryPlan:
-        """What the options of the format say; OptionsError or SettingsError that names the one that is wrong."""
-        settings = from_format_options("tardis", options)
+    def from_settings(cls, settings: Settings) -> HistoryPlan:
+        """What the options of the format say; OptionsError that names the one that is wrong."""
         request = parse_normalized_request(
             {
                 "exchange": settings.exchange,
@@ -104,17 +107,42 @@ class HistoryDataSource(DataSource):
         return "tardis"
 
     @cached_property
-    def plan(self) -> HistoryPlan:
+    def settings(self) -> Settings:
         """What the options say."""
-        return HistoryPlan.from_options(dict(self.options))
+        return from_format_options("tardis", dict(self.options))
+
+    @cached_property
+    def plan(self) -> HistoryPlan:
+        """The history that is asked for."""
+        return HistoryPlan.from_settings(self.settings)
+
+    @property
+    def is_history(self) -> bool:
+        """Whether `from` says since when; what has no beginning is live."""
+        return self.settings.from_ is not None
+
+    @cached_property
+    def live(self) -> LivePlan:
+        """What is to be listened to."""
+        from .streaming import LivePlan
+
+        return LivePlan.from_settings(self.settings)
 
     def schema(self) -> StructType:
         """Of the kinds of message that are asked for."""
-        return from_arrow_schema(self.plan.columns)
+        return from_arrow_schema((self.plan if self.is_history else self.live).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of the columns of `schema`, which may be some of all: others are not made."""
         return HistoryReader(self.plan, check_columns(schema, self.plan.columns))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Of history where `from` is given, else live."""
+        from .streaming import HistoryStreamReader, LiveStreamReader
+
+        if self.is_history:
+            return HistoryStreamReader(self.plan, check_columns(schema, self.plan.columns))
+        return LiveStreamReader(self.live, check_columns(schema, self.live.columns))
 
 
 class PushingHistoryDataSource(HistoryDataSource):
@@ -194,21 +222,23 @@ def _narrowed(plan: HistoryPlan, found: Filter) -> HistoryPlan | None:
 
 def read_part(part: HistoryPart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """What an executor does with a partition."""
-    target = to_arrow_schema(from_arrow_schema(pa.schema([part.plan.columns.field(name) for name in names])), timezone="UTC")
     with asyncio.Runner() as runner, without_collector():
         # Not the runner's own `run`: for its signal handler it prints what the call before it returned.
         wait = runner.get_loop().run_until_complete
         stream = _gather(part.plan)
         try:
             while (messages := wait(anext(stream, None))) is not None:
-                batch = to_batch(messages, part.plan.kinds, exact=part.plan.exact, names=names)
-                yield pa.RecordBatch.from_arrays(
-                    [batch.column(name).cast(target.field(name).type) for name in names], schema=target
-                )
+                yield to_spark(to_batch(messages, part.plan.kinds, exact=part.plan.exact, names=names), names)
         except (TardisMachineError, ValueError) as error:
             raise LakeError(f"{part}: {error}") from None
         finally:
             wait(stream.aclose())
+
+
+def to_spark(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Some columns, as Spark takes them."""
+    target = to_arrow_schema(from_arrow_schema(pa.schema([batch.schema.field(name) for name in names])), timezone="UTC")
+    return pa.RecordBatch.from_arrays([batch.column(name).cast(target.field(name).type) for name in names], schema=target)
 
 
 async def _gather(plan: HistoryPlan) -> AsyncGenerator[list[Message], None]:

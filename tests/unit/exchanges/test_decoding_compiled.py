@@ -192,3 +192,10 @@ def test_level_rows_are_the_levels_that_are_made_of_rows() -> None:
         BookLevel(2, 0.5),
     ]
     assert LevelRows(b'[["1.50","0"]]') == [BookLevel(1.5, 0)]
+
+
+@given(st.lists(values, max_size=5), st.sampled_from([b"", b"{", b"[1,]", b"nul", b'{"a":1}']))
+def test_messages_without_a_clock(given_values: list[Any], last: bytes) -> None:
+    texts = [*map(orjson.dumps, given_values), last]
+    (messages, error), (expected, mistake) = (module.decode_messages(texts) for module in (compiled, python))
+    assert (repr(messages), repr(error)) == (repr(expected), repr(mistake))

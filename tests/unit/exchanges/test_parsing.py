@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tardis_machine.exchanges._parsing import (
+    expiration_on,
     level_rows,
     levels,
     nonzero_number,
     optional_number,
     text_of,
+    timestamp_from_expiration,
     timestamp_from_ms,
     timestamp_from_seconds,
     timestamp_from_text,
@@ -308,3 +310,24 @@ def test_every_date_of_javascript_survives_its_text(instant_ms: int) -> None:
 @given(st.text())
 def test_any_text_is_a_date_or_none(text: str) -> None:
     assert timestamp_from_text(text) is None or timestamp_from_text(text, micros=True) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "expiration"),
+    [
+        ("8JUN20", "2020-06-08T08:00:00.000Z"),
+        ("29FEB24", "2024-02-29T08:00:00.000Z"),
+        ("31FEB20", "2020-03-02T08:00:00.000Z"),
+        ("32JAN20", None),
+        ("0JAN20", None),
+        ("JUN20", None),
+        ("8XXX20", None),
+    ],
+)
+def test_days_that_options_expire_on(text: str, expiration: str | None) -> None:
+    assert timestamp_from_expiration(text) == expiration
+
+
+def test_days_that_no_calendar_has_go_on_into_the_next() -> None:
+    days = [(2020, 7, 24), (2020, 93, 27), (2020, 0, 1), (2099, 99, 99), (2021, 2, 0)]
+    assert [expiration_on(*day)[:10] for day in days] == ["2020-07-24", "2027-09-27", "2019-12-01", "2107-06-07", "2021-01-31"]

@@ -14,16 +14,16 @@ from tardis_machine.lakehouse.sources import SOURCES, create_source, files, kafk
 from tardis_machine.lakehouse.sources.kafka import KafkaOptions
 from tardis_machine.lakehouse.sources.partitions import (
     PartitionOffset,
-    _reader_for,
-    _within,
     call_patiently,
     count_between,
     from_json,
+    reader_for,
     to_json,
+    within,
 )
 from tardis_machine.lakehouse.sources.records import DDL, SCHEMA, Columns
 from tardis_machine.lakehouse.sources.redis import RedisOptions, RedisReader
-from tardis_machine.lakehouse.storage import Folder
+from tardis_machine.lakehouse.storage import Folder, open_storage
 from tardis_machine.settings import Settings, from_keywords
 
 
@@ -51,8 +51,8 @@ def test_nobody_counts_across_a_partition_that_was_made_anew() -> None:
 def test_a_job_that_ends_does_not_go_past_what_was_there_when_it_began() -> None:
     target = {"a": PartitionOffset(at="5", read=5, began=0)}
     further = {"a": PartitionOffset(at="7", read=7, began=0), "new": PartitionOffset(at="1", read=1, began=0)}
-    assert _within(further, target, RedisReader.order) == target
-    assert _within(further, None, RedisReader.order) == further
+    assert within(further, target, RedisReader.order) == target
+    assert within(further, None, RedisReader.order) == further
 
 
 def test_columns_are_those_that_bronze_takes() -> None:
@@ -110,7 +110,7 @@ class LakeSettings:
 
     def __init__(self, source: str, lake: str) -> None:
         self.for_bus = settings_of(source).for_bus
-        self.lake, self.landing_dir = lake, None
+        self.lake, self.landing_dir, self.lake_option, self.receivers = lake, None, {}, 0
 
 
 def test_a_checkpoint_is_found_again_by_the_next_release() -> None:
@@ -127,9 +127,9 @@ def test_a_checkpoint_is_found_again_by_the_next_release() -> None:
 
 
 def test_equal_options_share_a_reader() -> None:
-    first = _reader_for(RedisReader, redis_options(host="a"))
-    assert _reader_for(RedisReader, redis_options(host="a")) is first
-    assert _reader_for(RedisReader, redis_options(host="b")) is not first
+    first = reader_for(RedisReader, redis_options(host="a"))
+    assert reader_for(RedisReader, redis_options(host="a")) is first
+    assert reader_for(RedisReader, redis_options(host="b")) is not first
 
 
 async def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,11 +192,11 @@ def test_offsets_of_kafka_are_counted_over_all_partitions() -> None:
     assert kafka.expected_rows(start, end) == 2 + 4 + 1
 
 
-def test_messages_of_sqs_wait_in_the_lake_unless_it_is_elsewhere() -> None:
-    with pytest.raises(LakeError, match=r"can't wait in s3a://bucket/lake, which is not a folder; .* with --landing-dir"):
-        create_source("sqs", LakeSettings("sqs", "s3a://bucket/lake"))  # type: ignore[arg-type]
-    assert sqs.find_landing_folder("/srv/lake", None) == Path("/srv/lake/_landing")
-    assert sqs.find_landing_folder("s3a://bucket/lake", Path("/srv/wait")) == Path("/srv/wait")
+def test_messages_of_sqs_wait_in_the_lake_unless_a_folder_is_named() -> None:
+    assert sqs.find_landing("/srv/lake", {}, None) == Folder("/srv/lake/_landing")
+    options = {"region": "eu-central-1"}
+    assert sqs.find_landing("s3://bucket/lake", options, None) == open_storage("s3a://bucket/lake/_landing", options)
+    assert sqs.find_landing("s3a://bucket/lake", options, Path("/srv/wait")) == Folder("/srv/wait")
 
 
 def test_headers_of_kafka_become_maps() -> None:
@@ -237,3 +237,8 @@ def test_a_file_that_the_file_bus_did_not_write_is_named(tmp_path: Path, content
         LakeError, match=r"^/.*a file\.parquet was not written by the file bus, and no file after it is read; move it away: "
     ):
         list(files.read_files(Folder(str(tmp_path)), [named]))
+
+
+def test_files_may_lie_at_a_uri() -> None:
+    for given in ("s3a://bucket/events", "/srv/events"):
+        assert create_source("files", from_keywords({"file": {"dir": given}}, {})).identity() == given

@@ -15,6 +15,7 @@ from tardis_machine.pipeline.request import (
     parse_normalized_request,
     parse_normalized_requests,
     parse_raw_request,
+    parse_since_request,
     parse_stream_request,
     parse_stream_requests,
 )
@@ -113,3 +114,9 @@ def test_a_name_is_not_longer_than_any_venue_has_one(parse: Any, fields: dict[st
     with pytest.raises(OptionsError, match=r"expected texts of at most 1000 characters, got one of 100") as refused:
         parse(options)
     assert refused.value.field == field
+
+
+def test_a_request_that_goes_on_may_not_begin_at_the_end_of_all_dates() -> None:
+    asked = {"exchange": "bitmex", "symbols": ["XBTUSD"], "dataTypes": ["trade"], "from": "9999-12-31T23:59:59.999Z"}
+    with pytest.raises(OptionsError, match=r"^from: expected a date up to 9999-12-31, got 9999-12-31T23:59:59\.999Z$"):
+        parse_since_request(asked)

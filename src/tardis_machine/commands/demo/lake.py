@@ -102,6 +102,8 @@ def _source_options(plan: DemoPlan) -> Any:
         for_bus=served.for_bus,
         landing_dir=plan.folder / "landing",
         lake=plan.folder / "lake",
+        lake_option={},
+        receivers=0,
     )
 
 

@@ -11,7 +11,9 @@ for each event but to make its record.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...bronze.bundle import Bundle
 from ...bronze.event import Event
@@ -42,6 +44,9 @@ from .shutdown import Shutdown
 from .waiters import Waiters
 from .written_ahead import WrittenAhead
 
+if TYPE_CHECKING:
+    from ..tracing import Tracing
+
 __all__ = ["Courier"]
 
 
@@ -64,6 +69,7 @@ class Courier:
         random: Callable[[], float],
         wall_us: Callable[[], int],
         letters: tuple[EventBus, Router] | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         name = bus.name
         self.name = name
@@ -82,9 +88,10 @@ class Courier:
         # The thread of spool, ledger and dead letters.
         self._disk_thread = thread = DiskThread(name)
         ledger_writer = LedgerWriter(name, ledger, delivery, thread, clocks, log)
-        self._sessions = sessions = Sessions(ledger, ledger_writer, delivery, router, clocks)
+        on_resolved = None if tracing is None else partial(tracing.note_resolved, name)
+        self._sessions = sessions = Sessions(ledger, ledger_writer, delivery, router, clocks, on_resolved)
         self._written_ahead = written_ahead = WrittenAhead(sessions)
-        self._bus_calls = calls = BusCalls(bus, delivery, monitor, clocks, log)
+        self._bus_calls = calls = BusCalls(bus, delivery, monitor, clocks, log, tracing)
         self._disk_calls = disk = DiskCalls(
             name,
             spool,
@@ -172,6 +179,7 @@ class Courier:
         self._drop_notice.publish_if_due()
         self._monitor.note_state()
         self._intake.wake_waiters()
+        self._sessions.note_resolved()
         if self._delivery.is_idle:
             self._drained.wake()
 

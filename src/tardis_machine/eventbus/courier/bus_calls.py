@@ -6,6 +6,7 @@ Invariant: whatever a client library raises, the delivery is told; no event is t
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from ...errors import DeliveryError, TerminalDeliveryError, TransientDeliveryError
 from ...telemetry import Logger
@@ -15,6 +16,9 @@ from ..delivery.in_flight import Batch
 from .clocks import Clocks
 from .monitor import BusMonitor
 
+if TYPE_CHECKING:
+    from ..tracing import Tracing
+
 __all__ = ["BusCalls"]
 
 _CLOSE_S = 5.0
@@ -23,12 +27,15 @@ _CLOSE_S = 5.0
 class BusCalls:
     """Calls one bus, and tells its delivery what came of it."""
 
-    def __init__(self, bus: EventBus, delivery: Delivery, monitor: BusMonitor, clocks: Clocks, log: Logger) -> None:
+    def __init__(
+        self, bus: EventBus, delivery: Delivery, monitor: BusMonitor, clocks: Clocks, log: Logger, tracing: Tracing | None
+    ) -> None:
         self._bus = bus
         self._delivery = delivery
         self._monitor = monitor
         self._clocks = clocks
         self._log = log
+        self._tracing = tracing
         # The bus has answered the first `connect`.
         self._has_answered = asyncio.Event()
         # Its answer, where it can't be used.
@@ -60,12 +67,19 @@ class BusCalls:
 
     async def send(self, batch: Batch) -> None:
         """Sends a batch."""
+        tracing = self._tracing
+        span = None if tracing is None else tracing.start_batch(self._bus.name, batch.records)
         try:
             async with asyncio.timeout(self._bus.limits.send_timeout_s):
                 failures = await self._bus.send(batch.records)
         except Exception as error:  # whatever a client raises, these events are not confirmed
-            self._delivery.fail(batch, self._to_delivery_error(error, "send"), self._clocks.now())
+            failed = self._to_delivery_error(error, "send")
+            if tracing is not None and span is not None:
+                tracing.fail_batch(span, failed)
+            self._delivery.fail(batch, failed, self._clocks.now())
         else:
+            if tracing is not None and span is not None:
+                tracing.end_batch(span, failures)
             self._delivery.settle(batch, failures, self._clocks.now())
             self._monitor.note_answer(batch)
 

@@ -6,7 +6,7 @@ when its end is resolved, or is safe in the spool, or is not wanted on this bus.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ...bronze.encoding import BronzeEncoder
 from ..delivery import Delivery
@@ -20,9 +20,17 @@ __all__ = ["Sessions"]
 
 
 class Sessions:
-    """Starts, counts and ends the sessions of one bus."""
+    """Starts, counts and ends the sessions of one bus. `on_resolved` hears of those whose end need not be sent (again)."""
 
-    def __init__(self, ledger: Ledger, ledger_writer: LedgerWriter, delivery: Delivery, router: Router, clocks: Clocks) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        ledger_writer: LedgerWriter,
+        delivery: Delivery,
+        router: Router,
+        clocks: Clocks,
+        on_resolved: Callable[[list[str]], None] | None = None,
+    ) -> None:
         self._ledger = ledger
         self._ledger_writer = ledger_writer
         self._delivery = delivery
@@ -30,6 +38,7 @@ class Sessions:
         self._clocks = clocks
         # Sessions whose end need not be sent (again).
         self._done: list[str] = []
+        self._on_resolved = on_resolved
 
     @property
     def open_sessions(self) -> list[str]:
@@ -65,6 +74,7 @@ class Sessions:
     def _send_end(self, session: LedgerSession) -> None:
         if not self._router.admits("session_end"):
             self._done.append(session.session_id)
+            self._tell([session.session_id])
             return
         ended_us = session.ended_us or self._clocks.wall_us()
         encoder = BronzeEncoder(
@@ -85,5 +95,16 @@ class Sessions:
 
     def take_done(self) -> list[str]:
         """Sessions that the ledger may forget, since the last call."""
-        done, self._done = [*self._done, *self._delivery.take_ended_sessions()], []
+        self.note_resolved()
+        done, self._done = self._done, []
         return done
+
+    def note_resolved(self) -> None:
+        """Looks which ends were resolved since the last call."""
+        resolved = self._delivery.take_ended_sessions()
+        self._done += resolved
+        self._tell(resolved)
+
+    def _tell(self, session_ids: list[str]) -> None:
+        if self._on_resolved is not None and session_ids:
+            self._on_resolved(session_ids)

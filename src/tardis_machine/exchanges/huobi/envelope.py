@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...messages import UNSET, BookLevel, Side
+from .._long_numbers import quoted
 from .._mapper import Json
 from .._parsing import levels_as_sent, verbatim
 from .._rows import is_array
@@ -60,9 +61,4 @@ _LONG_ID = re.compile(rb'(d"\s*:\s*)(-?\d{19,})(?![\d.eE])')
 
 def with_long_ids(text: bytes) -> bytes:
     """The text of a message with quotes around ids of trades that are too long for the JSON parser: spot's have 23 digits."""
-    return _LONG_ID.sub(_quoted, text) if b".trade.detail" in text else text
-
-
-# A template would take twice the time.
-def _quoted(found: re.Match[bytes]) -> bytes:
-    return b'%b"%b"' % (found[1], found[2])
+    return _LONG_ID.sub(quoted, text) if b".trade.detail" in text else text

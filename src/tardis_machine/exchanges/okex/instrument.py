@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Literal
 
 from ...errors import OptionsError
-from .._parsing import to_number
+from .._parsing import expiration_on, to_number
 
 # More instruments than OKX lists at a time.
 _KNOWN = 20_000
@@ -43,4 +43,5 @@ def option_terms(instrument: str) -> tuple[Literal["put", "call"], float, str]:
     found = _DAY.search(day)
     if found is None:
         raise ValueError(f"{instrument} does not say when it expires")
-    return "put" if kind == "P" else "call", to_number(strike), f"20{'-'.join(found.groups())}T08:00:00.000Z"
+    year, month, day_of_month = map(int, found.groups())
+    return "put" if kind == "P" else "call", to_number(strike), expiration_on(2000 + year, month, day_of_month)

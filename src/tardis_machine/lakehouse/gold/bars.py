@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..silver.control_events import CONTROL_EVENTS
-from ..silver.trades import TRADES
 from .intervals import interval_product, interval_table
 from .product import GoldProduct, Scope
+from .summing import summed_trades
 from .touched import WINDOWS
 from .windows import floor_to, later
 
@@ -41,8 +41,6 @@ BARS = interval_table(
     },
 )
 
-ORDER = "struct(ts, local_ts, sequence, event_id)"
-
 
 def bars(interval: str) -> GoldProduct:
     """Bars of an interval."""
@@ -55,38 +53,11 @@ def _compute(scope: Scope, interval: str) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.window import Window
 
-    trades = scope.rows(TRADES.table)
-    end = later("start", scope.interval_us)
-    window = Window.partitionBy("exchange", "symbol", "start").orderBy("ts", "local_ts", "sequence", "event_id")
-    until = F.coalesce(F.lead("ts").over(window), F.expr(end))
-    # Rows are rounded one by one, and decimals add up exactly: the sum does not depend on the order of the rows.
-    summed = (
-        trades.withColumn("held_us", F.unix_micros(until) - F.unix_micros("ts"))
-        .groupBy("exchange", "symbol", "start")
-        .agg(
-            F.expr(f"min_by(price, {ORDER})").alias("open"),
-            F.max("price").alias("high"),
-            F.min("price").alias("low"),
-            F.expr(f"max_by(price, {ORDER})").alias("close"),
-            F.sum("amount").alias("volume"),
-            F.expr("coalesce(sum(amount) FILTER (WHERE side = 'buy'), 0)").alias("buy_volume"),
-            F.expr("coalesce(sum(amount) FILTER (WHERE side = 'sell'), 0)").alias("sell_volume"),
-            F.count(F.lit(1)).alias("trades"),
-            F.expr("sum(try_cast(double(price) * double(amount) AS DECIMAL(38, 18)))").alias("notional"),
-            F.expr("sum(try_cast(double(price) * held_us AS DECIMAL(38, 6)))").alias("price_us"),
-            F.sum("held_us").alias("held_us"),
-        )
-        .withColumn("end", F.expr(end))
-    )
+    summed = summed_trades(scope).withColumn("end", F.expr(later("start", scope.interval_us)))
     known = summed.join(_latest(scope, interval), "exchange", "left").join(_cut(scope), ["exchange", "symbol", "start"], "left")
     # Bars lie on a grid: trades go on past the end of one when another starts there or later.
     latest = F.greatest("latest", F.max("start").over(Window.partitionBy("exchange")))
-    known = known.withColumn("is_complete", (latest >= F.col("end")) & F.col("is_cut").isNull())
-    return known.selectExpr(
-        "*",
-        "try_cast(try_divide(double(notional), double(volume)) AS DECIMAL(38, 18)) AS vwap",
-        "try_cast(coalesce(try_divide(double(price_us), double(held_us)), double(close)) AS DECIMAL(38, 18)) AS twap",
-    )
+    return known.withColumn("is_complete", (latest >= F.col("end")) & F.col("is_cut").isNull())
 
 
 def _latest(scope: Scope, interval: str) -> DataFrame:

@@ -11,6 +11,7 @@ Invariant: a rebuilding begins with a book that no new row is older than.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["BOOKS_TABLE", "RebuildRange", "Rebuilt", "rebuild_books"]
 
 _TASKS_PER_CORE = 4
+_NEAR_US = 24 * HOUR_US
+"""How far back the last book of a symbol is looked for at first: a table of years is looked through for those alone that are silent."""
 _LEVELS = "ARRAY<STRUCT<price: DECIMAL(38, 18), amount: DECIMAL(38, 18)>>"
 _RANGE = pa.schema(
     {
@@ -107,8 +110,10 @@ class Rebuilt(NamedTuple):
     ranges: Sequence[RebuildRange]
 
 
-def rebuild_books(spark: SparkSession, lake: Lake, touched: Touched, samplings: Sequence[Sampling]) -> Rebuilt | None:
-    """Rebuilds the books that new rows touch; None where there are none."""
+def rebuild_books(
+    spark: SparkSession, lake: Lake, touched: Touched, samplings: Sequence[Sampling], oldest: date | None
+) -> Rebuilt | None:
+    """Rebuilds the books that new rows touch; None where there are none. `oldest`: the first date that there is a book of."""
     changes, books = lake.read(spark, BOOK_CHANGES.table), lake.read(spark, BOOKS_TABLE)
     spans = _spans(touched, books)
     if not spans:
@@ -116,7 +121,7 @@ def rebuild_books(spark: SparkSession, lake: Lake, touched: Touched, samplings: 
     places = RebuildRange.to_frame(
         spark, [RebuildRange(*place, span.first_us, span.end_us, None) for place, span in spans.items()]
     )
-    until, known = _find_until(changes, places, spans), _find_known(books, places, spans)
+    until, known = _find_until(changes, places, spans), _find_known(books, places, spans, oldest)
     ranges = [
         RebuildRange(*place, span.first_us, until.get(place), _since_us(span, known.get(place))) for place, span in spans.items()
     ]
@@ -162,20 +167,42 @@ def _find_until(changes: DataFrame, places: DataFrame, spans: Mapping[Place, Spa
     return {(row["exchange"], row["symbol"]): row["at_us"] for row in rows}
 
 
-def _find_known(books: DataFrame, places: DataFrame, spans: Mapping[Place, Span]) -> dict[Place, list[KnownBook]]:
-    """The last book of each symbol and recorder before what is new; recorders that are forgotten by then are left out."""
+def _find_known(
+    books: DataFrame, places: DataFrame, spans: Mapping[Place, Span], oldest: date | None
+) -> dict[Place, list[KnownBook]]:
+    """The last book of each symbol and recorder before what is new; recorders that are forgotten by then are left out.
+
+    `oldest`: the first date that there is a book of.
+    """
+    first = min(span.first_us for span in spans.values())
+    near = to_instant(first - _NEAR_US - FORGET_US).date()
+    known = _last_books(books, places, spans, since=near)
+    # Of one that was heard a while ago, whoever else is not forgotten may lie further back.
+    away = {place for place in spans if place not in known or known[place][-1].at_us < first - _NEAR_US}
+    if away and oldest is not None and oldest < near:
+        known |= _last_books(books, places, {place: spans[place] for place in away}, since=None)
+    for place, of_place in known.items():
+        last_us = max(book.at_us for book in of_place)
+        known[place] = [book for book in of_place if last_us - book.at_us <= FORGET_US]
+    return known
+
+
+def _last_books(
+    books: DataFrame, places: DataFrame, spans: Mapping[Place, Span], since: date | None
+) -> dict[Place, list[KnownBook]]:
+    """The last book of each symbol and recorder before what is new, the latest one last; not of the dates before `since`."""
     from pyspark.sql import functions as F  # noqa: N812
 
     latest = to_instant(max(span.first_us for span in spans.values()))
     own = F.col("exchange").isin(*{exchange for exchange, _ in spans})
+    if since is not None:
+        own = own & (F.col("date") >= since)
     earlier = books.where(own & (F.col("start") <= latest)).join(places, [*PLACE]).where("local_ts < emit_from")
     found = earlier.groupBy(*PLACE, "recorder").agg(F.expr("unix_micros(max(local_ts))").alias("at_us"))
     known: dict[Place, list[KnownBook]] = {}
-    for row in found.collect():
-        known.setdefault((row["exchange"], row["symbol"]), []).append(KnownBook(*row))
-    for place, of_place in known.items():
-        last_us = max(book.at_us for book in of_place)
-        known[place] = [book for book in of_place if last_us - book.at_us <= FORGET_US]
+    for row in sorted(found.collect(), key=lambda row: row["at_us"]):
+        if (row["exchange"], row["symbol"]) in spans:
+            known.setdefault((row["exchange"], row["symbol"]), []).append(KnownBook(*row))
     return known
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..silver.derivative_tickers import DERIVATIVE_TICKERS
-from .bars import ORDER
-from .intervals import interval_product, interval_table
+from .intervals import ORDER, interval_product, interval_table
 from .product import GoldProduct, Scope
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from .windows import interval_us, later
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["interval_product", "interval_table"]
+__all__ = ["ORDER", "interval_product", "interval_table"]
 
 _HEAD: Mapping[str, str] = {
     "date": "DATE",
@@ -26,6 +26,9 @@ _HEAD: Mapping[str, str] = {
     "end": "TIMESTAMP",
 }
 _KEYS = ("exchange", "symbol", "interval", "start")
+
+ORDER = "struct(ts, local_ts, sequence, event_id)"
+"""In which the rows of a window come, in SQL."""
 
 
 def interval_table(kind: str, columns: Mapping[str, str]) -> Table:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..commits import Commits
 from ..lake import Lake
 from ..tables import Table
 from .touched import Touched
@@ -41,6 +42,7 @@ class Scope:
     """In the columns of `touched.WINDOWS`; at least one."""
     interval_us: int
     touched: Touched
+    commits: Commits
 
     @cached_property
     def frame(self) -> DataFrame:

@@ -13,8 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..silver.trades import TRADES
-from .bars import ORDER
-from .intervals import interval_product, interval_table
+from .intervals import ORDER, interval_product, interval_table
 from .product import GoldProduct, Scope
 from .windows import SECOND_US, floor_to
 

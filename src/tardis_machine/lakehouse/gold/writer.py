@@ -119,7 +119,9 @@ class GoldWriter(BatchWriter):
 
     def _write_books(self, spark: SparkSession, touched: Touched) -> pa.Table | None:
         """Rebuilds books; in which seconds tops may have changed, however often a batch that was cut off ran before."""
-        rebuilt = rebuild_books(spark, self.lake, touched, self._chosen.book_states)
+        rebuilt = rebuild_books(
+            spark, self.lake, touched, self._chosen.book_states, self.appender.commits.first_date(BOOKS_TABLE)
+        )
         if rebuilt is None:
             return None
         rows, since_us = settle(rebuilt.rows, has_levels=True), min(place.emit_from_us for place in rebuilt.ranges)
@@ -156,7 +158,7 @@ class GoldWriter(BatchWriter):
         return seconds
 
     def _write_product(self, spark: SparkSession, touched: Touched, product: GoldProduct) -> None:
-        scope = Scope(spark, self.lake, product.windows(touched), product.interval_us, touched)
+        scope = Scope(spark, self.lake, product.windows(touched), product.interval_us, touched, self.appender.commits)
         if product.reopened is not None and (product.name in self._latest_us or product.table.name not in self._made):
             scope = replace(scope, windows=distinct(pa.concat_tables([scope.windows, product.reopened(scope)])))
         if not scope.windows.num_rows:

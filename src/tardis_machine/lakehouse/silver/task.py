@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -27,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..commits import MAX_SKEW_US, TableFile
+from ..row_groups import Span, overlapping, zoned
 from ..sources.records import SCHEMA
 from ..storage import Storage
 from ..streams import split_refused
@@ -38,9 +38,6 @@ from .whole_books import BOOK_PARTS, SPLIT, put_together, split_off
 
 __all__ = ["SilverTask", "decode_events", "run_task"]
 
-Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
-
-_INSTANT = pa.timestamp("us", "UTC")
 DAY_US = 86_400_000_000
 _ROWS_IN_BATCH = 20_000
 PARTS = BOOK_PARTS.name.partition(".")[2]
@@ -88,8 +85,8 @@ def _new_wholes(parts: pa.Table, task: SilverTask) -> Iterator[tuple[Table, pa.R
     for known in task.known[PARTS]:
         if any(known.first_us <= last_us and first_us <= known.last_us for first_us, last_us in spans):
             with task.storage.open_parquet(known.path) as file:
-                groups = _overlapping(file, "local_ts", spans)
-                rows = _zoned(file.read_row_groups(groups, use_threads=False))
+                groups = overlapping(file, "local_ts", spans)
+                rows = zoned(file.read_row_groups(groups, use_threads=False))
             rows = rows.filter(pc.is_in(rows.column("whole_event_id"), wholes))
             columns = dict(zip(rows.schema.names, rows.columns, strict=True))
             # These two stand in the table's log.
@@ -126,7 +123,7 @@ def _without_known_executions(name: str, rows: pa.Table, task: SilverTask) -> It
         for known in task.known[name]:
             if known.first_event_us <= span[1] and span[0] <= known.last_event_us:
                 with task.storage.open_parquet(known.path) as file:
-                    found.append(_zoned(file.read_row_groups(_overlapping(file, "event_ts", [span]), columns, use_threads=False)))
+                    found.append(zoned(file.read_row_groups(overlapping(file, "event_ts", [span]), columns, use_threads=False)))
     empty = rows.slice(0, 0).select(columns)
     unpaired = find_unpaired(rows, pa.concat_tables([empty, *(part.select(columns).cast(empty.schema) for part in found)]), name)
     for batch in rows.filter(pa.array(unpaired)).to_batches():
@@ -174,9 +171,6 @@ def _of_several_sessions(rows: pa.Table) -> list[str | None]:
     return sorted(counts.filter(pc.greater(counts.column("count_all"), 1)).column("symbol").drop_null().to_pylist())
 
 
-Span = tuple[int, int]
-
-
 def _spans(instants: pa.ChunkedArray) -> list[Span]:
     """The first and the last instant of each date."""
     us = instants.cast(pa.int64()).to_numpy()
@@ -193,15 +187,7 @@ def _is_near(file: TableFile, spans: Sequence[Span]) -> bool:
 
 
 def _read_all(files: Sequence[pq.ParquetFile], columns: list[str]) -> pa.Table:
-    return pa.concat_tables([_zoned(file.read(columns, use_threads=False)).select(columns) for file in files])
-
-
-def _zoned(rows: Rows) -> Rows:
-    """Spark writes instants without their zone."""
-    for place, column in enumerate(rows.schema):
-        if pa.types.is_timestamp(column.type):
-            rows = rows.set_column(place, column.name, rows.column(place).cast(_INSTANT))
-    return rows
+    return pa.concat_tables([zoned(file.read(columns, use_threads=False)).select(columns) for file in files])
 
 
 def _read_known(storage: Storage, files: Sequence[TableFile], spans: Sequence[Span]) -> pa.ChunkedArray:
@@ -210,24 +196,9 @@ def _read_known(storage: Storage, files: Sequence[TableFile], spans: Sequence[Sp
     for known in files:
         if any(known.first_us <= last_us and first_us <= known.last_us for first_us, last_us in spans):
             with storage.open_parquet(known.path) as file:
-                groups = _overlapping(file, "local_ts", spans)
+                groups = overlapping(file, "local_ts", spans)
                 found += file.read_row_groups(groups, ["event_id"], use_threads=False).column("event_id").chunks
     return pa.chunked_array(found, pa.binary())
-
-
-def _overlapping(file: pq.ParquetFile, column: str, spans: Sequence[Span]) -> list[int]:
-    """The row groups that may have rows with an instant in one of the spans."""
-    return [group for group in range(file.num_row_groups) if _overlaps(file, group, column, spans)]
-
-
-def _overlaps(file: pq.ParquetFile, group: int, column: str, spans: Sequence[Span]) -> bool:
-    metadata = file.metadata.row_group(group)
-    place = next((n for n in range(metadata.num_columns) if metadata.column(n).path_in_schema == column), None)
-    times = None if place is None else metadata.column(place).statistics
-    if times is None or not times.has_min_max:
-        return True
-    lowest, highest = (pa.scalar(bound, _INSTANT).cast(pa.int64()).as_py() for bound in (times.min, times.max))
-    return any(lowest <= last_us and first_us <= highest for first_us, last_us in spans)
 
 
 def _read_group(
@@ -247,7 +218,7 @@ def _read_group(
 
 def _completed(events: pa.RecordBatch, day: str | None, exchange: str | None) -> pa.RecordBatch:
     """With the columns that stand in the table's log, and nulls for those that were not read."""
-    columns = dict(zip(events.schema.names, _zoned(events).columns, strict=True))
+    columns = dict(zip(events.schema.names, zoned(events).columns, strict=True))
     when = None if day is None else date.fromisoformat(day)
     columns |= {
         "date": pa.repeat(pa.scalar(when, pa.date32()), len(events)),

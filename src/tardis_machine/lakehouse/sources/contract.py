@@ -104,7 +104,7 @@ class Source(Protocol):
         last batch began and ended. It is called now and then while the stream runs, and so must not read the records.
         """
 
-    def receive(self, *, once: bool) -> AbstractContextManager[SourceReceiver | None]:
+    def receive(self, spark: SparkSession, *, once: bool) -> AbstractContextManager[SourceReceiver | None]:
         """A receiver that runs beside the stream, for as long as the context lasts; by default there is none.
 
         It is entered before `read_stream` is called. With `once`, all that there is has been received when it is entered.

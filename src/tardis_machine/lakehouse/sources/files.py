@@ -6,6 +6,7 @@ and its row. Spark keeps the list of files already read in the checkpoint.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from ...settings import Settings
 
-__all__ = ["FILES", "FilesSource", "create_source", "read_files", "read_folder"]
+__all__ = ["FILES", "FilesSource", "create_source", "read_file", "read_files", "read_folder"]
 
 FILES = "*.parquet"
 _BUS = "file"
@@ -37,7 +38,8 @@ _SCHEMA = "value BINARY, key STRING, headers MAP<STRING, STRING>, destination ST
 
 def create_source(settings: Settings) -> FilesSource:
     """The source as the settings of the file bus say."""
-    return FilesSource(settings.for_bus(_BUS)["dir"])
+    # A path has one slash where a URI has two.
+    return FilesSource(re.sub(r"^(\w{2,}):/(?=[^/])", r"\1://", str(settings.for_bus(_BUS)["dir"])))
 
 
 class FilesSource(Source):
@@ -81,14 +83,15 @@ def read_files(storage: Storage, batches: Iterable[pa.RecordBatch]) -> Iterator[
         for name, modified_us in zip(batch.column(0).to_pylist(), batch.column(1).cast(pa.int64()).to_pylist(), strict=True):
             path = storage.to_path(name)
             try:
-                yield from _read_file(storage, path, modified_us)
+                yield from read_file(storage, path, modified_us)
             except (pa.ArrowException, KeyError) as error:
                 raise LakeError(
                     f"{path} was not written by the file bus, and no file after it is read; move it away: {error}"
                 ) from error
 
 
-def _read_file(storage: Storage, path: str, modified_us: int) -> Iterator[pa.RecordBatch]:
+def read_file(storage: Storage, path: str, modified_us: int) -> Iterator[pa.RecordBatch]:
+    """The records of a file."""
     first = 0
     with storage.open_parquet(path) as file:
         for batch in file.iter_batches(_ROWS_IN_BATCH, use_threads=False):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "ALL",
     "BlockingReader",
     "OffsetRange",
     "Offsets",
@@ -39,7 +40,9 @@ __all__ = [
     "call_patiently",
     "count_between",
     "from_json",
+    "reader_for",
     "to_json",
+    "within",
 ]
 
 T = TypeVar("T")
@@ -48,7 +51,7 @@ Options = TypeVar("Options", bound=SourceOptions)
 PATIENCE_S = 600.0
 """How long a broker may be away before the job gives up."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-_ALL = 1 << 60
+ALL = 1 << 60
 
 _log = get_logger("lakehouse.sources")
 
@@ -163,8 +166,8 @@ class BlockingReader:
 
     def newest(self, start: Offsets) -> dict[str, PartitionOffset]:
         """The end of all that is there now; partitions that follow on others come to light when those are at their end."""
-        found = self.advance(start, _ALL)
-        while (further := self.advance(found, _ALL)).keys() != found.keys():
+        found = self.advance(start, ALL)
+        while (further := self.advance(found, ALL)).keys() != found.keys():
             found = further
         return found
 
@@ -221,7 +224,8 @@ _open_readers: list[BlockingReader] = []
 """Workers are used again: a connection outlives the range that it was opened for."""
 
 
-def _reader_for(kind: type[PartitionReader[Any]], options: SourceOptions) -> BlockingReader:
+def reader_for(kind: type[PartitionReader[Any]], options: SourceOptions) -> BlockingReader:
+    """The reader that this process has, opened when it is first asked for."""
     for known in _open_readers:
         if type(known.reader) is kind and known.reader.options == options:
             return known
@@ -234,26 +238,26 @@ class PartitionedSource(Source):
 
     def __init__(self, reader: type[PartitionReader[Any]], options: SourceOptions, identified_by: Sequence[str]) -> None:
         """`identified_by` names the options that tell the source apart from others."""
-        self._reader = reader
-        self._options = options
+        self.reader = reader
+        self.options = options
         self._identified_by = tuple(identified_by)
 
     @property
     def name(self) -> str:
         """That of the bus."""
-        return self._reader.name
+        return self.reader.name
 
     def identity(self) -> str:
         """Some of the options, without passwords."""
-        return self._options.identity(*self._identified_by)
+        return self.options.identity(*self._identified_by)
 
     def read_stream(self, spark: SparkSession, max_batch_bytes: int) -> SourceStream:
         """The records of all partitions."""
-        rows = _read_stream(spark, self._reader, self._options, max(max_batch_bytes // ROW_BYTES, 1))
-        return SourceStream(rows, find_lost=self._find_lost if self._reader.asks_what_is_lost else lost_by_count(count_between))
+        rows = _read_stream(spark, self.reader, self.options, max(max_batch_bytes // ROW_BYTES, 1))
+        return SourceStream(rows, find_lost=self._find_lost if self.reader.asks_what_is_lost else lost_by_count(count_between))
 
     def _find_lost(self, start: Mapping[str, Any], end: Mapping[str, Any], rows: int) -> int | None:
-        reader = BlockingReader(self._reader(self._options))
+        reader = BlockingReader(self.reader(self.options))
         try:
             return reader.find_lost(from_json(start), from_json(end), rows)
         finally:
@@ -261,50 +265,14 @@ class PartitionedSource(Source):
 
     def count_left(self, checkpoints: Storage, progress: str, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
         """Records up to the newest offsets, where the reader tells those."""
-        return count_records(count_between, sources)
+        return {} if self.reader.asks_what_is_lost else count_records(count_between, sources)
 
 
 def _read_stream(spark: SparkSession, kind: type[PartitionReader[Any]], options: SourceOptions, max_rows: int) -> DataFrame:
-    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-    from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-    class BusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-        def __init__(self) -> None:
-            # Of a job that is to end, where it ends; empty: that is not known yet.
-            self._target: dict[str, PartitionOffset] | None = None
-            self._planned: dict[str, PartitionOffset] = {}
-
-        def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-            # Where a partition begins stands in its first offset, so that a batch that is planned anew begins where it did.
-            return {}
-
-        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-            return ReadMaxRows(max_rows)
-
-        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-            self._target = {}
-
-        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-            offsets = from_json(start)
-            reader = _reader_for(kind, options)
-            if self._target == {}:
-                self._target = reader.newest(offsets)
-            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else _ALL
-            self._planned = _within(reader.advance(offsets, rows), self._target, kind.order)
-            return to_json(self._planned)
-
-        def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-            if self._target is not None:
-                return to_json(self._target)
-            return to_json(_reader_for(kind, options).newest(self._planned)) if kind.tells_its_end else None
-
-        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-            ranges = _reader_for(kind, options).ranges(from_json(start), from_json(end))
-            return [InputPartition(tuple(part)) for part in ranges]
-
-        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            return _reader_for(kind, options).read(OffsetRange(*partition.value))
+    from .spark_readers import BusStreamReader
 
     class BusDataSource(DataSource):
         @classmethod
@@ -315,14 +283,14 @@ def _read_stream(spark: SparkSession, kind: type[PartitionReader[Any]], options:
             return DDL
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return BusStreamReader()
+            return BusStreamReader(kind, options, max_rows)
 
     # Options go with the class, which is pickled, and not as options of Spark, which prints those.
     spark.dataSource.register(BusDataSource)
     return spark.readStream.format(BusDataSource.name()).load()
 
 
-def _within(offsets: Offsets, target: Offsets | None, order: Callable[[PartitionOffset], Any]) -> dict[str, PartitionOffset]:
+def within(offsets: Offsets, target: Offsets | None, order: Callable[[PartitionOffset], Any]) -> dict[str, PartitionOffset]:
     """Not past what was there when a job that is to end began."""
     if target is None:
         return dict(offsets)

@@ -1,5 +1,8 @@
 """SQS as a source: a queue can't be read twice, so a receiver writes its messages to files, and Spark reads the files.
 
+The command itself receives, or tasks on executors do (`ReceivingTasks`), where one machine does not take enough. The files lie in the lake,
+wherever that is, or in a folder that was named.
+
 Invariant: a message is deleted from its queue when the file that holds it is whole and on disk, never before. One that comes a
 second time, as SQS may have it, is a second row of bronze with the same position.
 """
@@ -7,13 +10,14 @@ second time, as SQS may have it, is a second row of bronze with the same positio
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
+import uuid
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,23 +28,25 @@ from xxhash import xxh3_64_hexdigest
 
 from ...errors import LakeError, TransientDeliveryError
 from ...eventbus.buses.aws import AwsClient, Problem
-from ...eventbus.buses.file import sync
 from ...eventbus.buses.sqs import access_of, routed_queues
 from ...telemetry import get_logger
-from ..storage import Folder, Storage, open_storage
+from ..spark_errors import own_words, sentence
+from ..storage import Storage, open_storage
+from ..tasks import cores
 from ..unread import count_files
-from .contract import Source, SourceStream
+from .contract import Source, SourceReceiver, SourceStream
 from .files import FILES, read_folder
 from .options import AwsSourceOptions
 from .partitions import call_patiently
 from .records import Columns
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from ...settings import Settings
 
-__all__ = ["SqsOptions", "SqsReceiver", "SqsSource", "create_source", "find_landing_folder", "to_columns"]
+__all__ = ["ReceivingTasks", "SqsOptions", "SqsReceiver", "SqsSource", "create_source", "find_landing", "to_columns"]
 
 CALL_MESSAGES = 10
 FILE_MESSAGES = 10_000
@@ -54,6 +60,8 @@ _HIDDEN_S = _VISIBILITY_S + 30
 """How long messages that nobody sees are waited for."""
 _LOOK_S = 10.0
 """How often messages are counted that are left."""
+_TASK_S = 15.0
+"""How long a task on an executor receives, before another does: no longer than a job that is told to stop may take."""
 _EMPTY_ROUNDS = 2
 """A queue is distributed: one empty answer is no proof."""
 
@@ -69,16 +77,13 @@ class SqsOptions(AwsSourceOptions, frozen=True, kw_only=True):
 def create_source(settings: Settings) -> SqsSource:
     """All queues that the SQS bus of the settings writes to."""
     options = SqsOptions.from_settings(settings, SqsSource.name)
-    return SqsSource(options, find_landing_folder(settings.lake, settings.landing_dir))
+    landing = find_landing(settings.lake, settings.lake_option, settings.landing_dir)
+    return SqsSource(options, landing, settings.receivers)
 
 
-def find_landing_folder(lake: str | Path, given: Path | None) -> Path:
+def find_landing(lake: str | Path, options: Mapping[str, str], given: Path | None) -> Storage:
     """Where messages wait to be taken in: in the folder that was given, or in the lake's own."""
-    if given is not None:
-        return given
-    if "://" in str(lake):
-        raise LakeError(f"messages of SQS can't wait in {lake}, which is not a folder; name a folder for them with --landing-dir")
-    return Path(open_storage(lake).root) / "_landing"
+    return open_storage(given) if given is not None else open_storage(f"{open_storage(lake, options).root}/_landing", options)
 
 
 class SqsSource(Source):
@@ -86,9 +91,11 @@ class SqsSource(Source):
 
     name = "sqs"
 
-    def __init__(self, options: SqsOptions, landing_dir: Path) -> None:
+    def __init__(self, options: SqsOptions, landing: Storage, receivers: int = 0) -> None:
+        """`receivers`: how many tasks receive on executors; with none the command itself does."""
         self._options = options
-        self._folder = Folder(str(landing_dir / f"sqs-{xxh3_64_hexdigest(self.identity().encode())[:8]}"))
+        self._landing = replace(landing, root=f"{landing.root}/sqs-{xxh3_64_hexdigest(self.identity().encode())[:8]}")
+        self._receivers = receivers
 
     def identity(self) -> str:
         """The queues."""
@@ -96,17 +103,21 @@ class SqsSource(Source):
 
     def read_stream(self, spark: SparkSession, max_batch_bytes: int) -> SourceStream:
         """The messages that were received; files that were taken in are removed."""
-        self._folder.create()
-        return read_folder(spark, self._folder, max_batch_bytes, cleanSource="delete")
+        self._landing.create()
+        return read_folder(spark, self._landing, max_batch_bytes, cleanSource="delete")
 
     def count_left(self, checkpoints: Storage, progress: str, sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
         """Files that were not read yet."""
-        return count_files(self._folder.list_files(self._folder.root, FILES), checkpoints, progress)
+        return count_files(self._landing.list_files(self._landing.root, FILES), checkpoints, progress)
 
     @contextmanager
-    def receive(self, *, once: bool) -> Iterator[SqsReceiver]:
+    def receive(self, spark: SparkSession, *, once: bool) -> Iterator[SourceReceiver]:
         """Receives messages: with `once` what the queues have now, before the stream starts; else for as long as the context lasts."""
-        receiver = SqsReceiver(self._options, self._folder.local_folder)
+        receiver: SqsReceiver | ReceivingTasks
+        if self._receivers:
+            receiver = ReceivingTasks(spark, self._receivers, self._options, self._landing)
+        else:
+            receiver = SqsReceiver(self._options, self._landing)
         if once:
             receiver.drain()
             yield receiver
@@ -115,17 +126,75 @@ class SqsSource(Source):
                 yield receiver
 
 
+class ReceivingTasks(AbstractContextManager["ReceivingTasks"]):
+    """Receivers on executors: a job of Spark's after the other, whose tasks receive for a while each.
+
+    What a task has taken and not yet written when its executor goes comes again.
+    """
+
+    def __init__(self, spark: SparkSession, count: int, options: SqsOptions, landing: Storage) -> None:
+        free = cores(spark) - count
+        if free < 1:
+            raise LakeError(
+                f"--receivers {count} would leave no core to take in what they receive: there are {cores(spark)}; give fewer, or more "
+                "executors"
+            )
+        self._spark, self._count, self._options, self._landing = spark, count, options, landing
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run_for_ever, name="sqs-receivers", daemon=True)
+        self.failure: Exception | None = None
+        self.left: dict[str, int] = {}
+
+    def drain(self) -> int:
+        """Takes what the queues have; how many messages that were."""
+        return self._run(None)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run_for_ever(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._run(_TASK_S)
+        except Exception as error:
+            self.failure = LakeError(own_words(error) or f"the receivers of SQS stopped: {sentence(error)}")
+
+    def _run(self, for_s: float | None) -> int:
+        work = partial(_receive_in_task, self._options, self._landing, for_s)
+        rows = self._spark.range(0, self._count, 1, self._count).mapInArrow(work, "received BIGINT, left BIGINT").collect()
+        counts = [row["left"] for row in rows if row["left"] is not None]
+        self.left = {"messages": min(counts)} if counts else {}
+        return sum(row["received"] for row in rows)
+
+
+def _receive_in_task(
+    options: SqsOptions, landing: Storage, for_s: float | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for batch in batches:
+        for _ in range(batch.num_rows):
+            receiver = SqsReceiver(options, landing)
+            received = receiver.drain() if for_s is None else receiver.receive_for(for_s)
+            left = pa.array([receiver.left.get("messages")], pa.int64())
+            yield pa.RecordBatch.from_arrays([pa.array([received], pa.int64()), left], names=["received", "left"])
+
+
 class SqsReceiver(AbstractContextManager["SqsReceiver"]):
     """Takes messages from queues into files, in a thread of its own."""
 
-    def __init__(self, options: SqsOptions, folder: Path) -> None:
+    def __init__(self, options: SqsOptions, landing: Storage) -> None:
         self._access = access_of(options.to_mapping())
         self._queues = list(dict.fromkeys([options.queue_url, *routed_queues(options.to_mapping()).values()]))
-        self._folder = folder
+        self._landing = landing
         self._client = AwsClient(self._access, "sqs", 2 * _CALLS_AT_ONCE * len(self._queues))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run_for_ever, name="sqs-receiver", daemon=True)
-        self._files = 0
         self._look_at = time.monotonic() + _LOOK_S
         self.failure: Exception | None = None
         self.left: dict[str, int] = {}
@@ -134,6 +203,11 @@ class SqsReceiver(AbstractContextManager["SqsReceiver"]):
     def drain(self) -> int:
         """Takes what the queues have; how many messages that were."""
         return asyncio.run(self._drain())
+
+    def receive_for(self, seconds: float) -> int:
+        """Takes what comes in some seconds; how many messages that were."""
+        threading.Timer(seconds, self._stop.set).start()
+        return asyncio.run(self._receive_on())
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -149,11 +223,13 @@ class SqsReceiver(AbstractContextManager["SqsReceiver"]):
         except Exception as error:
             self.failure = error
 
-    async def _receive_on(self) -> None:
+    async def _receive_on(self) -> int:
+        taken = 0
         while not self._stop.is_set():
-            await self._receive_file_patiently()
+            taken += await self._receive_file_patiently()
             await self._look_ahead()
         await self._client.close()
+        return taken
 
     async def _drain(self) -> int:
         taken = empty = 0
@@ -226,7 +302,8 @@ class SqsReceiver(AbstractContextManager["SqsReceiver"]):
                 await asyncio.to_thread(self._write, held)
             except OSError as error:
                 raise LakeError(
-                    f"messages of SQS can't be written to {self._folder}: {error.strerror}; name another folder with --landing-dir"
+                    f"messages of SQS can't be written to {self._landing.root}: {error.strerror or error}; name another folder with "
+                    "--landing-dir"
                 ) from error
             await self._delete(held)
         return len(held)
@@ -250,14 +327,10 @@ class SqsReceiver(AbstractContextManager["SqsReceiver"]):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        Folder(str(self._folder)).create()
-        self._files += 1
-        name = f"part-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{os.getpid()}-{self._files:06d}.parquet"
-        hidden = self._folder / f".{name}.new"
-        pq.write_table(pa.Table.from_batches([to_columns(held).to_batch()]), hidden)
-        sync(hidden)
-        hidden.rename(self._folder / name)
-        sync(self._folder)
+        out = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_batches([to_columns(held).to_batch()]), out)
+        name = f"part-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{uuid.uuid4().hex}.parquet"
+        self._landing.write_bytes(f"{self._landing.root}/{name}", out.getvalue())
 
     async def _delete(self, held: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         calls = []

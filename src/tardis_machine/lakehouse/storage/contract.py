@@ -89,8 +89,12 @@ class Storage(ABC):
     def read_text(self, path: str) -> str:
         """What stands in a small file; nothing where there is none."""
 
-    @abstractmethod
     def write_text(self, path: str, text: str) -> None:
+        """As `write_bytes`."""
+        self.write_bytes(path, text.encode())
+
+    @abstractmethod
+    def write_bytes(self, path: str, content: bytes | pa.Buffer) -> None:
         """Writes a small file, whole or not at all, in place of one that is there; it is durable when this returns."""
 
     @abstractmethod

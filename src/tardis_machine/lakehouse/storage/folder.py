@@ -76,11 +76,11 @@ class Folder(Storage):
         except FileNotFoundError:
             return ""
 
-    def write_text(self, path: str, text: str) -> None:
+    def write_bytes(self, path: str, content: bytes | pa.Buffer) -> None:
         """Makes the folders above it too."""
         _make_folder(Path(path).parent)
         unfinished = Path(f"{path}.new")
-        unfinished.write_text(text)
+        unfinished.write_bytes(content)
         _sync(unfinished)
         unfinished.rename(path)
         _sync(Path(path).parent)

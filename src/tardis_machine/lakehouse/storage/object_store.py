@@ -10,6 +10,7 @@ shown nowhere.
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ __all__ = ["ObjectStore"]
 
 Options = Mapping[str, str]
 
-_CONNECT_S, _ANSWER_S, _ATTEMPTS = 5, 20, 10
+_CONNECT_S, _ANSWER_S, _ATTEMPTS, _CUT_ANSWERS = 5, 20, 10, 5
 _AWS_PROVIDERS = "org.apache.hadoop.fs.s3a"
 
 
@@ -119,16 +120,24 @@ class ObjectStore(Storage):
 
     def read_text(self, path: str) -> str:
         """All of it, or nothing."""
-        try:
-            with self._files.open_input_file(self._key(path)) as file:
-                return bytes(file.read()).decode()
-        except FileNotFoundError:
-            return ""
+        cut = 0
+        while True:
+            try:
+                with self._files.open_input_file(self._key(path)) as file:
+                    return bytes(file.read()).decode()
+            except FileNotFoundError:
+                return ""
+            except OSError:
+                # The client asks again for an answer that did not begin, but not for one that was cut.
+                cut += 1
+                if cut == _CUT_ANSWERS:
+                    raise
+                time.sleep(0.05 * 2**cut)
 
-    def write_text(self, path: str, text: str) -> None:
+    def write_bytes(self, path: str, content: bytes | pa.Buffer) -> None:
         """In one request."""
         with self._files.open_output_stream(self._key(path)) as file:
-            file.write(text.encode())
+            file.write(content)
 
     def open_parquet(self, path: str) -> pq.ParquetFile:
         """What is asked for is fetched in as few requests as it can be."""

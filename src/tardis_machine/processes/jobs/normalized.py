@@ -42,6 +42,8 @@ class NormalizedJob(SteppedJob):
         is_staged = spec.faults is not None or spec.opening_us is not None
         # Who encodes events or plays faults looks into messages.
         only_written = READS_ROWS and not publishing and not is_staged and spec.form != "arrow"
+        # Events are handed over, and written ahead, as many at a time as come of a step: each hand-over costs as much.
+        self._most_share_bytes = STEP_BYTES if publishing else MOST_SHARE_BYTES
         self._replays = [NormalizedReplay(request, publishing, only_written) for request in requests]
         super().__init__(spec, [replay.periods() for replay in self._replays])
         self._backlog = Backlog(self._replays)
@@ -91,7 +93,7 @@ class NormalizedJob(SteppedJob):
     def _take(self) -> list[tuple[int, list[bytes]]]:
         """The next lines of all requests, up to the same microsecond."""
         open_queues = [(request, queue) for request, queue in enumerate(self._queues) if queue.has_lines]
-        share_bytes = min(max(STEP_BYTES // len(open_queues), LEAST_SHARE_BYTES), MOST_SHARE_BYTES)
+        share_bytes = min(max(STEP_BYTES // len(open_queues), LEAST_SHARE_BYTES), self._most_share_bytes)
         key, first = min((queue.last_key(share_bytes), request) for request, queue in open_queues)
         taken = [(request, queue.take_to(key)) for request, queue in open_queues]
         if not any(lines for _, lines in taken):  # the recorder's clock stepped back

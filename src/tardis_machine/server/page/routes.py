@@ -15,6 +15,7 @@ from aiohttp import web
 from ...engine import Machine
 from ...errors import TardisMachineError, UpstreamError
 from ...exchanges import exchange_named
+from ...history.metadata import ExchangeDetails
 from ..metadata import exchange_details
 from .files import INDEX, PageFiles
 from .status import StatusFeed
@@ -70,8 +71,8 @@ class PageRoutes:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """The state of the machine, each second, for as long as the browser listens."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-        await response.prepare(request)
         async with self._status as status:
+            await response.prepare(request)
             with suppress(ConnectionError):
                 while True:
                     await response.write(b"data: %b\n\n" % await status.next())
@@ -90,8 +91,12 @@ class PageRoutes:
             details = await exchange_details(self._machine, exchange_named(request.match_info["exchange"]).name)
         except UpstreamError:
             return web.json_response([])
-        listed = sorted(details.data.get("availableSymbols", ()), key=lambda symbol: symbol.get("availableTo") is not None)
-        return web.json_response([symbol["id"] for symbol in listed[:_MOST_SYMBOLS]])
+        return web.json_response(await self._machine.metadata.look_up(details, _symbols_of))
+
+
+def _symbols_of(details: ExchangeDetails) -> list[str]:
+    listed = sorted(details.get("availableSymbols", ()), key=lambda symbol: symbol.get("availableTo") is not None)
+    return [symbol["id"] for symbol in listed[:_MOST_SYMBOLS]]
 
 
 async def _list_exchanges() -> bytes:

@@ -16,6 +16,7 @@ from msgspec import to_builtins
 
 from ..._version import __version__
 from ...engine import Machine
+from ...errors import BusyError
 from ...telemetry import CONNECTIONS, MESSAGES_SENT
 from .lake import LakeJobs
 from .latency import ConfirmLatency
@@ -23,6 +24,8 @@ from .latency import ConfirmLatency
 __all__ = ["StatusFeed"]
 
 INTERVAL_S = 1.0
+MOST_SUBSCRIBERS = 100
+"""Each keeps a connection for as long as it likes, which others can't have."""
 
 
 class _Rates:
@@ -57,7 +60,9 @@ class StatusFeed:
         self._next: asyncio.Future[bytes] | None = None
 
     async def __aenter__(self) -> StatusFeed:
-        """One more browser looks."""
+        """One more browser looks; BusyError where too many do."""
+        if self._subscribers == MOST_SUBSCRIBERS:
+            raise BusyError(f"{MOST_SUBSCRIBERS} browsers look at this machine, and no more are allowed; try again later")
         self._subscribers += 1
         if self._ticking is None:
             self._next = asyncio.get_running_loop().create_future()

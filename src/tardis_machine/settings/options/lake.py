@@ -12,15 +12,28 @@ from .request import data_types, exchange, span, symbols
 
 __all__ = [
     "BACKFILL_OPTIONS",
+    "BATCH_BYTES",
     "CERTIFICATE_OPTIONS",
     "DEFAULT_GOLD",
     "INGEST_OPTIONS",
     "INSTRUMENTS_OPTIONS",
+    "LAKE_OPTION",
     "LAKE_OPTIONS",
     "OPTIMIZE_OPTIONS",
+    "REGISTER_OPTIONS",
     "SQL_OPTIONS",
     "VERIFY_OPTIONS",
 ]
+
+LAKE_OPTION = Option(
+    name="lake-option",
+    help="How the object store of the lake is reached: endpoint, region, access_key_id, secret_access_key, …",
+    group="lake",
+    parse=pairs(separator="="),
+    metavar="NAME=VALUE,…",
+    default={},
+    repeated=True,
+)
 
 LAKE_OPTIONS = (
     Option(
@@ -31,15 +44,7 @@ LAKE_OPTIONS = (
         metavar="PATH",
         default="lake",
     ),
-    Option(
-        name="lake-option",
-        help="How the object store of the lake is reached: endpoint, region, access_key_id, secret_access_key, …",
-        group="lake",
-        parse=pairs(separator="="),
-        metavar="NAME=VALUE,…",
-        default={},
-        repeated=True,
-    ),
+    LAKE_OPTION,
     Option(
         name="master",
         help="Spark master: this machine, or a cluster (spark://…, yarn, k8s://…)",
@@ -71,6 +76,14 @@ LAKE_OPTIONS = (
 
 DEFAULT_GOLD = ("bars_1m", "top_of_book", "gaps")
 
+BATCH_BYTES = Option(
+    name="lake-batch-bytes",
+    help="About how much a batch reads",
+    group="lake ingest",
+    parse=size_bytes(1),
+    default=256 * 1024**2,
+)
+
 LAYER_OPTIONS = (
     Option(
         name="metrics-port",
@@ -100,13 +113,7 @@ LAYER_OPTIONS = (
         parse=items(str, takes="names of products with commas between them"),
         default=DEFAULT_GOLD,
     ),
-    Option(
-        name="lake-batch-bytes",
-        help="About how much a batch reads",
-        group="lake ingest",
-        parse=size_bytes(1),
-        default=256 * 1024**2,
-    ),
+    BATCH_BYTES,
 )
 
 INGEST_OPTIONS = (
@@ -133,6 +140,14 @@ INGEST_OPTIONS = (
         group="lake ingest",
         parse=path,
         default_text="{lake}/_landing",
+    ),
+    Option(
+        name="receivers",
+        help="Tasks on executors that receive messages of SQS, each on a core of its own; with none the command itself receives",
+        group="lake ingest",
+        parse=integer(0, 10_000),
+        metavar="N",
+        default=0,
     ),
 )
 
@@ -217,6 +232,31 @@ OPTIMIZE_OPTIONS = (
         name="z-order",
         help="Sorts files by time as well; rewrites whole partitions, for those that rows no longer come to",
         group="lake optimize",
+        parse=switch,
+        default=False,
+    ),
+)
+
+REGISTER_OPTIONS = (
+    Option(
+        name="catalog",
+        help="Catalog of Spark's: spark_catalog is Hive's, another is declared with --spark-conf spark.sql.catalog.NAME=CLASS",
+        group="lake register",
+        parse=text(),
+        metavar="NAME",
+        default="spark_catalog",
+    ),
+    Option(
+        name="schema-prefix",
+        help="What the names of schemas begin with, before bronze, silver and gold",
+        group="lake register",
+        metavar="TEXT",
+        default="",
+    ),
+    Option(
+        name="print-only",
+        help="Prints the statements, and does nothing",
+        group="lake register",
         parse=switch,
         default=False,
     ),

@@ -27,7 +27,7 @@ LIMIT_OPTIONS = (
     ),
     Option(
         name="max-slices",
-        help="How many slices of /v1/data-feeds may be in memory at a time; others wait, and clients take turns",
+        help="How many slices of /v1/data-feeds, and findings of /v1/instruments, may be in memory at a time; others wait in turn",
         group="limits",
         parse=integer(2, 10_000),
         default=64,
@@ -41,7 +41,7 @@ LIMIT_OPTIONS = (
     ),
     Option(
         name="max-request-bytes",
-        help="Largest body of a request",
+        help="Largest body of a request; bodies that are being read may have eight times that together",
         group="limits",
         parse=size_bytes(1024),
         default=16 * 1024**2,
@@ -56,7 +56,7 @@ LIMIT_OPTIONS = (
     Option(name="max-filters", help="Filters of one request", group="limits", parse=integer(1), default=50_000),
     Option(
         name="max-symbols",
-        help="Symbols of one request, those of all its filters together",
+        help="Symbols of one request, those of all its filters together; the replays that run may name five times that together",
         group="limits",
         parse=integer(1),
         default=200_000,

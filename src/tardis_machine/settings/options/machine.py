@@ -98,7 +98,7 @@ SERVER_OPTIONS = (
         help="Web pages that may use this server, beside those of this machine: https://app.example.com, or * for all",
         group="server",
         parse=origins,
-        default_text="*; none where a bus is on or an API key is set",
+        default_text="*; none where a bus is on, an API key is set or live data is recorded",
     ),
     Option(
         name="allowed-hosts",

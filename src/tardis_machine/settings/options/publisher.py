@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..defaults import state_dir
 from ..option import Option
-from ..values import items, pairs, path, size_bytes
+from ..values import items, pairs, path, size_bytes, url
 
 __all__ = ["BUS_BY_NAME_OPTIONS", "PUBLISHER_OPTIONS"]
 
@@ -30,6 +30,12 @@ BUS_BY_NAME_OPTIONS = (
 
 PUBLISHER_OPTIONS = (
     *BUS_BY_NAME_OPTIONS,
+    Option(
+        name="otel-endpoint",
+        help="OpenTelemetry collector (OTLP over HTTP, such as http://localhost:4318) that is told of what is published",
+        group="publisher",
+        parse=url("http", "https"),
+    ),
     Option(
         name="spool-dir",
         help="Folder where events wait on disk, with a sub-folder for each bus",

@@ -107,11 +107,11 @@ class ProducerBatch:
     def _produce(self, records: Iterator[tuple[Route, Event]]) -> None:
         produce, packed = self._client.producer.produce, self._packed
         for route, event in records:
-            topic, key, frame, headers, place = packed[route]
+            topic, key, frame, headers, place, also = packed[route]
             event_id = event.event_id.hex()
             headers[place] = ("eventId", event_id)
-            if route.also_id_header:
-                headers[place + 1] = (route.also_id_header, event_id)
+            if also:
+                headers[place + 1] = (also, event_id)
             # By position, which is faster: partition, two names of a callback and a timestamp are left as they are.
             produce(topic, frame + event.value if frame else event.value, key, -1, None, None, 0, headers)
 
@@ -134,7 +134,7 @@ class ProducerBatch:
         failures = dict(self._refused)
         places: dict[tuple[str | None, bytes | None], list[int]] = {}
         for index in range(len(self.batch) - 1, -1, -1):
-            topic, _, frame, _, _ = self._packed[self.batch.routes[index]]
+            topic, _, frame, *_ = self._packed[self.batch.routes[index]]
             places.setdefault((topic, frame + self.batch.events[index].value), []).append(index)
         for error, message in self._client.refused:
             # The same bytes twice are the same record twice: it does not matter which of them is sent again.
@@ -148,17 +148,18 @@ class ProducerBatch:
         return failures
 
 
-class _Packed(dict[Route, tuple[str, bytes, bytes, list[tuple[str, Any]], int]]):
-    """What all records of a route have in common: topic, key, frame, headers, and the place of the event id in these."""
+class _Packed(dict[Route, tuple[str, bytes, bytes, list[tuple[str, Any]], int, str]]):
+    """What all records of a route have in common: topic, key, frame, headers, the place of the event id in these, its second name."""
 
     def __init__(self, frames: Mapping[str, bytes]) -> None:
         super().__init__()
         self._frames = frames
 
-    def __missing__(self, route: Route) -> tuple[str, bytes, bytes, list[tuple[str, Any]], int]:
+    def __missing__(self, route: Route) -> tuple[str, bytes, bytes, list[tuple[str, Any]], int, str]:
         headers: list[tuple[str, Any]] = [*route.headers_before, ("eventId", ""), *route.headers_after]
         if route.also_id_header:
             headers.insert(len(route.headers_before) + 1, (route.also_id_header, ""))
         frame = self._frames.get(route.destination, b"")
-        packed = self[route] = (route.destination, route.key.encode(), frame, headers, len(route.headers_before))
+        place, also = len(route.headers_before), route.also_id_header
+        packed = self[route] = (route.destination, route.key.encode(), frame, headers, place, also)
         return packed

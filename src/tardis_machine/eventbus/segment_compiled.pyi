@@ -1,0 +1,1 @@
+from .segment import encode_events as encode_events

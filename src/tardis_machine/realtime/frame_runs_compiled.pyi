@@ -1,0 +1,1 @@
+from .frame_runs import runs_before as runs_before
