@@ -13,6 +13,7 @@ import pytest
 
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.bronze.event import EventStream, Tally
+from tardis_machine.bronze.splitting import split_event
 from tardis_machine.eventbus.dead_letters import DeadLetter
 from tardis_machine.eventbus.ledger import Ledger, to_session_end
 from tardis_machine.filters import Filter
@@ -35,7 +36,7 @@ from tardis_machine.sample.recording import Recording
 from tardis_machine.settings import Settings, resolve
 from tests.integration.machine import options, running_machine
 from tests.spark.lake_under_test import START_US, LakeUnderTest, trades
-from tests.spark.test_verify import Session
+from tests.spark.test_verify import Session, book
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -250,3 +251,35 @@ def test_what_the_quarantine_has_is_not_refused_a_second_time(lake: LakeUnderTes
     )
     assert [(item.first_sequence, item.reason.partition(":")[0]) for item in outcome.missing] == [(2, "in quarantine")]
     assert (lake.count(TRADES.table), lake.count(QUARANTINE)) == (5, 1)
+
+
+def test_dead_letters_bring_parts_of_books_and_the_end_of_a_session(
+    lake: LakeUnderTest, api: SampleHistoryApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = Session("split", book(2))
+    parts = [part for event in session.events for part in split_event(event, 300) or ()]
+    assert len(parts) > 3
+    end = session.end(counted=parts)
+    lake.bus.write("a", [parts[0].value, *(part.value for part in parts[3:])])
+    lake.bus.write("b", [end])
+    other = Session("without an end", trades(3))
+    lake.bus.write("c", other.values)
+    lake.ingest(until="silver")
+
+    def repaired() -> tuple[Verification, str]:
+        found = repair(
+            lake.spark, lake.lake, verify(lake.spark, lake.lake), settings_of(lake.lake, api, tmp_path, "--until", "silver")
+        )
+        return found, capsys.readouterr().err
+
+    # One that is there, and one of two that are not.
+    write_letters(tmp_path / "letters" / "first", [parts[0].value, parts[1].value, other.end()])
+    outcome, said = repaired()
+    assert "the parts of a book are cut to the limits of its bus, and its dead letters have no more of them" in said
+    assert [item.events for item in outcome.missing] == [1]
+    assert {state.session: state.state for state in outcome.sessions} == {"split": "complete", "without an end": "complete"}
+    write_letters(tmp_path / "letters" / "second", [parts[2].value])
+    outcome, said = repaired()
+    assert "not repaired" not in said
+    assert outcome.is_whole
+    assert lake.count(BOOK_CHANGES.table) == 2

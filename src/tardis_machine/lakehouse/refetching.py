@@ -10,7 +10,7 @@ Invariant: an event that is found has the id and the number of the one that is m
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..pipeline.fetching import fetch_lines
 from ..pipeline.replay import NormalizedReplay
 from ..pipeline.request import NormalizedRequest
 
-__all__ = ["BY_NAME", "Found", "Hole", "Lacking", "Promise", "Unfit", "find_letters", "find_refetched"]
+__all__ = ["BY_NAME", "Found", "Hole", "Key", "Lacking", "Promise", "Unfit", "find_refetched", "read_letters"]
 
 _MINUTE_US = 60_000_000
 _DAY_US = 1440 * _MINUTE_US
@@ -35,6 +35,10 @@ BY_NAME = frozenset({"book_snapshot", "grouped_book_snapshot", "quote", "trade_b
 _OTHER = "what history has now is not what was published"
 _BUSES = {"file": "files"}
 """Whom the lake calls otherwise than the publisher."""
+
+
+Key = tuple[str, str, str, str, str]
+"""What tells series apart: bus, session, exchange, symbol, payload case."""
 
 
 class Hole(NamedTuple):
@@ -95,8 +99,8 @@ class Lacking:
     promise: Promise | None = None
 
     @property
-    def key(self) -> tuple[str, str, str, str, str]:
-        """What tells series apart."""
+    def key(self) -> Key:
+        """Its series."""
         return self.bus, self.session, self.exchange, self.symbol, self.payload_case
 
     @property
@@ -109,22 +113,14 @@ class Lacking:
         return any(hole.first <= sequence <= hole.last for hole in self.holes)
 
 
-def find_letters(
-    folder: Path, lacking: Sequence[Lacking], ends_of: Iterable[tuple[str, str]]
-) -> Iterator[tuple[str, DeadLetter]]:
-    """The dead letters below a folder that a lake lacks, each with the name of its bus as the lake has it.
-
-    Of the sessions `ends_of` (bus and name) also their end, which the lake knows nothing of.
-    """
-    wanted, open_sessions = {item.key: item for item in lacking}, {*ends_of}
+def read_letters(folder: Path) -> Iterator[tuple[Key, DeadLetter]]:
+    """The dead letters below a folder, each with the series that it is of, as the lake calls it."""
     for path in sorted(folder.rglob("*.jsonl")):
         try:
             for letter in read_dead_letters(path):
-                stream, bus = letter.stream, _BUSES.get(letter.bus, letter.bus)
-                key = bus, stream.session_id, stream.exchange, stream.symbol, stream.payload_case
-                is_end = stream.payload_case == "session_end" and (bus, stream.session_id) in open_sessions
-                if is_end or (key in wanted and wanted[key].lacks(letter.sequence)):
-                    yield bus, letter
+                stream = letter.stream
+                bus = _BUSES.get(letter.bus, letter.bus)
+                yield (bus, stream.session_id, stream.exchange, stream.symbol, stream.payload_case), letter
         except (DeliveryError, OSError) as error:
             raise Unfit(f"the dead letters in {path} can't be read: {error}") from None
 

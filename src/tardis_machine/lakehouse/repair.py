@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ from .backfill import BUS as BACKFILL
 from .decoding import unframed
 from .envelope import decode_envelopes
 from .lake import Lake
-from .refetching import BY_NAME, Found, Hole, Lacking, Promise, Unfit, find_letters, find_refetched
+from .refetching import BY_NAME, Found, Hole, Key, Lacking, Promise, Unfit, find_refetched, read_letters
 from .silver.writer import SilverWriter
 from .streams import split_refused
 from .tables import EVENTS, QUARANTINE, Table
@@ -86,32 +87,52 @@ class Repair:
     def fill_bronze(self, outcome: Verification) -> Repaired:
         """Lands what bronze lacks."""
         missing = [item for item in outcome.missing if item.stage == EVENTS.name]
-        refused = [NotRepaired(item, _unknown(item)) for item in missing if item.first_sequence is None]
-        lacking = self._describe([item for item in missing if item.first_sequence is not None])
-        open_sessions = [(session.bus, session.session) for session in outcome.sessions if session.state == "open"]
-        landed: list[tuple[str, Found]] = []
-        for bus, letter in find_letters(self.dead_letters, lacking, open_sessions):
-            event_id = bytes.fromhex(letter.event_id)
-            landed.append((bus, Found(letter.sequence, event_id, letter.value, letter.local_ts_us)))
-            stream = letter.stream
-            key = bus, stream.session_id, stream.exchange, stream.symbol, stream.payload_case
-            for item in lacking:
-                if item.key == key:
-                    _take(item, landed[-1][1])
-        from_letters = len(landed)
+        numbered = [item for item in missing if item.first_sequence is not None]
+        lacking = self._describe(numbered)
+        landed = self._find_letters(outcome, lacking, [item for item in missing if item.first_sequence is None])
+        from_letters, brought = len(landed), Counter(key for key, _ in landed)
+        refused = [
+            NotRepaired(item, _unknown(item))
+            for item in missing
+            if item.first_sequence is None and (not item.events or brought[_key(item)] < item.events)
+        ]
         with asyncio.Runner() as runner:
             for item in lacking:
                 try:
-                    landed += [(item.bus, event) for event in runner.run(self._refetch(item))]
+                    landed += [(item.key, event) for event in runner.run(self._refetch(item))]
                 except TardisMachineError as error:
-                    refused += [
-                        NotRepaired(one, str(error))
-                        for one in missing
-                        if _key(one) == item.key and one.first_sequence is not None
-                    ]
+                    refused += [NotRepaired(one, str(error)) for one in numbered if _key(one) == item.key]
             runner.run(self.client.aclose())
         self._land(landed)
         return Repaired(len(landed), from_letters, refused)
+
+    def _find_letters(
+        self, outcome: Verification, lacking: Sequence[Lacking], without_numbers: Sequence[Missing]
+    ) -> list[tuple[Key, Found]]:
+        """What is missing among the dead letters: events whose numbers are, the ends of sessions that have none, and parts of books."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        wanted = {item.key: item for item in lacking}
+        split = {_key(item) for item in without_numbers if item.events}
+        open_sessions = {(session.bus, session.session) for session in outcome.sessions if session.state == "open"}
+        landed: list[tuple[Key, Found]] = []
+        parts: dict[bytes, tuple[Key, Found]] = {}
+        for key, letter in read_letters(self.dead_letters):
+            found = Found(letter.sequence, bytes.fromhex(letter.event_id), letter.value, letter.local_ts_us)
+            if key in wanted and wanted[key].lacks(letter.sequence):
+                _take(wanted[key], found)
+                landed.append((key, found))
+            elif key[4] == "session_end" and key[:2] in open_sessions:
+                landed.append((key, found))
+            elif key in split:
+                parts[found.event_id] = key, found
+        if parts:
+            # Parts of one book share their number: only the id says whether one is there.
+            own = event_rows(self.lake.read(self.spark, EVENTS)).where(F.col("payload_case").isin(*{key[4] for key in split}))
+            sought = self.spark.createDataFrame([(bytearray(event_id),) for event_id in parts], "event_id BINARY")
+            for row in sought.join(own, "event_id", "left_semi").collect():
+                del parts[bytes(row["event_id"])]
+        return [*landed, *parts.values()]
 
     async def _refetch(self, item: Lacking) -> list[Found]:
         if not item.holes:
@@ -222,7 +243,7 @@ class Repair:
         payloads = [getattr(event, item.payload_case) for event in events]
         return sorted({payload.name for payload in payloads if "name" in payload.DESCRIPTOR.fields_by_name and payload.name})
 
-    def _land(self, events: Sequence[tuple[str, Found]]) -> None:
+    def _land(self, events: Sequence[tuple[Key, Found]]) -> None:
         appender = Appender(self.lake)
         files = appender.write_here(_to_rows, _batches(events), EVENTS, QUARANTINE)
         appender.commits.commit(EVENTS, [file for file in files if file.table == EVENTS.name])
@@ -253,13 +274,13 @@ def _events(values: Sequence[bytes]) -> list[NormalizedEvent]:
     ]
 
 
-def _key(item: Missing) -> tuple[str, str, str, str, str]:
+def _key(item: Missing) -> Key:
     return item.bus, item.session, item.exchange, item.symbol, item.payload_case
 
 
 def _unknown(item: Missing) -> str:
     if item.events:
-        return "the parts of a book are cut to the limits of its bus, so nobody else has them"
+        return "the parts of a book are cut to the limits of its bus, and its dead letters have no more of them"
     return "other events than those that were published are there"
 
 
@@ -279,10 +300,10 @@ def _take(item: Lacking, event: Found) -> None:
     item.there = item.there[0] + 1, (item.there[1] + digest_of([event.event_id])) & DIGEST_MASK
 
 
-def _batches(events: Sequence[tuple[str, Found]]) -> Iterator[pa.RecordBatch]:
+def _batches(events: Sequence[tuple[Key, Found]]) -> Iterator[pa.RecordBatch]:
     if events:
         columns = {
-            "bus": pa.array([bus for bus, _ in events], pa.string()),
+            "bus": pa.array([key[0] for key, _ in events], pa.string()),
             "value": pa.array([event.value for _, event in events], pa.binary()),
         }
         yield from pa.table(columns).to_batches(20_000)
