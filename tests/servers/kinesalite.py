@@ -18,23 +18,20 @@ HEADERS = {
 }
 # Streams are made and split without the pauses that Amazon takes for it, and without its limit of shards; they lie in the server's folder.
 OPTIONS = {"createStreamMs": 5, "deleteStreamMs": 5, "updateStreamMs": 5, "shardLimit": 10_000, "path": "streams"}
-# Asked for records of a time since when there are none, it never answers; the service then has an iterator behind all records.
-ANSWER_ALWAYS = """
+# Its own search for the records of a time answers only where it finds one at once; the service has an iterator behind all records then.
+SEARCH_BY_TIME = """
 const module_ = process.argv[1], action = require.resolve(module_ + '/actions/getShardIterator'), get = require(action)
+const db = require(module_ + '/db')
 require.cache[action].exports = (store, data, answer) => {
-  let isAnswered = false
-  const once = (...said) => { if (!isAnswered) { isAnswered = true; answer(...said) } }
-  if (data.ShardIteratorType !== 'AT_TIMESTAMP') return get(store, data, once)
-  // What it reads itself has ended without a record that it looks for.
-  const behindAll = () => isAnswered || get(store, {...data, ShardIteratorType: 'LATEST', Timestamp: undefined}, once)
-  const watched = Object.create(store)
-  watched.getStreamDb = name => {
-    const records = Object.create(store.getStreamDb(name))
-    records.createReadStream = options =>
-      store.getStreamDb(name).createReadStream(options).on('end', () => setTimeout(behindAll, 20))
-    return records
-  }
-  get(watched, data, once)
+  if (data.ShardIteratorType !== 'AT_TIMESTAMP' || data.Timestamp * 1000 > Date.now()) return get(store, data, answer)
+  const {shardIx} = db.resolveShardId(data.ShardId), {Timestamp: since, ...place} = data
+  let sequence
+  store.getStreamDb(data.StreamName).createReadStream({gt: db.shardIxToHex(shardIx), lt: db.shardIxToHex(shardIx + 1)})
+    .on('data', ({key, value}) => { if (value.ApproximateArrivalTimestamp >= since) sequence ??= key.split('/')[1] })
+    .on('error', answer)
+    .on('end', () => get(store, sequence === undefined
+      ? {...place, ShardIteratorType: 'LATEST'}
+      : {...place, ShardIteratorType: 'AT_SEQUENCE_NUMBER', StartingSequenceNumber: sequence}, answer))
 }
 """
 
@@ -50,7 +47,7 @@ class KinesaliteServer(ServerProcess):
         module = installed(TOOLS / "npm" / "node_modules" / "kinesalite", "kinesalite")
         # Its own command line can't be told to stay on this machine.
         start = f"require(module_)({json.dumps(OPTIONS)}).listen({self.port}, '127.0.0.1')"
-        return [node, "-e", f"{ANSWER_ALWAYS}{start}", str(module)]
+        return [node, "-e", f"{SEARCH_BY_TIME}{start}", str(module)]
 
     def answers(self) -> bool:
         return http_status(self.port, "/") > 0

@@ -152,7 +152,8 @@ def test_kinesis_is_planned_without_reading_it(source: SourceUnderTest, monkeypa
         return answer
 
     source.publish(60)
-    time.sleep(1.5)
+    # So long that they are in two stretches of time, which end at whole seconds.
+    time.sleep(2.1)
     source.publish(10)
     # So long that the last records are looked for further back, and then nearer again.
     time.sleep(4)

@@ -113,6 +113,7 @@ class KinesisReader(PartitionReader[KinesisOptions]):
         records, is_end, is_closed = await self._some(partition, at)
         if not records:
             # Where nothing is there yet by which a loss could be placed, it is placed later.
+            is_closed = is_closed or ends_at is not None
             return msgspec.structs.replace(known, closed=is_closed) if is_end and torn == known.torn else known
         since_s = _time_s(records[0])
         # The client asks for whole seconds.
@@ -120,7 +121,7 @@ class KinesisReader(PartitionReader[KinesisOptions]):
         found = await self._first_at(partition, until_s) if until_s < time.time() else None
         if found is None and ends_at is not None:
             return msgspec.structs.replace(known, at=ends_at, closed=True, torn=torn)
-        last = found or await self._last(partition, since_s) or records[-1]
+        last = found or await self._last(partition, records[0])
         # Times are about right: the order of numbers is what counts.
         numbers = (record["SequenceNumber"] for record in (records[0], last))
         return msgspec.structs.replace(known, at=max(numbers, key=int), torn=torn)
@@ -132,26 +133,30 @@ class KinesisReader(PartitionReader[KinesisOptions]):
             if found[0] or found[1]:
                 return found
 
-    async def _last(self, partition: str, since_s: float) -> Mapping[str, Any] | None:
-        """The newest record; `since_s`: when there was one."""
-        now_s, reach_s = time.time(), _LAST_S
-        while (last := await self._first_at(partition, max(now_s - reach_s, since_s))) is None and now_s - reach_s > since_s:
+    async def _last(self, partition: str, first: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The newest record; `first`: one that there is."""
+        since_s, now_s, reach_s = _time_s(first), time.time(), _LAST_S
+        while (found := await self._first_at(partition, max(now_s - reach_s, since_s))) is None and now_s - reach_s > since_s:
             reach_s *= _FURTHER
         # It lies between the last two places that were looked at: until it is near the later one, the half that has it is taken.
         low_s, high_s = max(now_s - reach_s, since_s), now_s - reach_s / _FURTHER
-        while last is not None and high_s - low_s > _LAST_S:
+        while found is not None and high_s - low_s > _LAST_S:
             middle_s = (low_s + high_s) / 2
-            found = await self._first_at(partition, middle_s)
-            low_s, high_s, last = (low_s, middle_s, last) if found is None else (middle_s, high_s, found)
-        is_end = last is None
-        while last is not None and not is_end:
+            later = await self._first_at(partition, middle_s)
+            low_s, high_s, found = (low_s, middle_s, found) if later is None else (middle_s, high_s, later)
+        # A service whose clock is behind refuses the time of its own records: then all are read.
+        last, is_end = found or first, False
+        while not is_end:
             records, is_end, _ = await self._records(partition, last["SequenceNumber"], _STEP)
             last = records[-1] if records else last
         return last
 
     async def _first_at(self, partition: str, at_s: float) -> Mapping[str, Any] | None:
-        """The first record of a time, or later."""
-        following: str | None = await self._open(partition, {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": int(at_s)})
+        """The first record of a time, or later; none of a time that the service's clock has not reached, which it refuses."""
+        stream, shard = partition.rsplit("/", 1)
+        place = {**stream_address(stream), "ShardId": shard, "ShardIteratorType": "AT_TIMESTAMP", "Timestamp": int(at_s)}
+        opened = await self._call_unless_refused("get_shard_iterator", f"read the Kinesis shard {partition}", **place)
+        following: str | None = opened["ShardIterator"] if opened else None
         while following:
             answer = await self._call("get_records", f"read the Kinesis shard {partition}", ShardIterator=following, Limit=1)
             if answer["Records"]:
@@ -182,18 +187,9 @@ class KinesisReader(PartitionReader[KinesisOptions]):
         stream, shard = partition.rsplit("/", 1)
         at = {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": sequence}
         doing = f"read the Kinesis shard {partition}"
-        found = await self._ask("get_shard_iterator", doing, **stream_address(stream), ShardId=shard, **at)
-        if isinstance(found, Problem):
-            return self._is_not_refused(found)
-        answer = await self._ask("get_records", doing, ShardIterator=found["ShardIterator"], Limit=1)
-        if isinstance(answer, Problem):
-            return self._is_not_refused(answer)
-        return any(record["SequenceNumber"] == sequence for record in answer["Records"])
-
-    def _is_not_refused(self, problem: Problem) -> bool:
-        if problem.kind is Kind.INVALID:
-            return False
-        raise problem.at_send()
+        found = await self._call_unless_refused("get_shard_iterator", doing, **stream_address(stream), ShardId=shard, **at)
+        answer = found and await self._call_unless_refused("get_records", doing, ShardIterator=found["ShardIterator"], Limit=1)
+        return answer is not None and any(record["SequenceNumber"] == sequence for record in answer["Records"])
 
     async def split(self, partition: str, start: PartitionOffset | None, end: PartitionOffset) -> Sequence[OffsetRange]:
         """One range: a shard is read by one at a time."""
@@ -250,6 +246,12 @@ class KinesisReader(PartitionReader[KinesisOptions]):
         if isinstance(answer, Problem):
             raise answer.at_send() if answer.kind is not Kind.INVALID else TransientDeliveryError(answer.sentence)
         return answer
+
+    async def _call_unless_refused(self, operation: str, doing: str, **parameters: Any) -> Mapping[str, Any] | None:
+        answer = await self._ask(operation, doing, **parameters)
+        if isinstance(answer, Problem) and answer.kind is not Kind.INVALID:
+            raise answer.at_send()
+        return None if isinstance(answer, Problem) else answer
 
     async def _ask(self, operation: str, doing: str, **parameters: Any) -> Mapping[str, Any] | Problem:
         await self._client.open()
