@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tardis_machine.bronze.event import Event
 from tardis_machine.errors import SettingsError, TransientDeliveryError
 from tardis_machine.eventbus.spool import Recovered, Spool, SpoolGroup
 from tests.unit.eventbus.events import make_events, make_stream
+from tests.unit.synced_disk import Disk
 
 MIB = 1024**2
 TRADES = make_stream("XBTUSD", "trade", note="x")
@@ -270,6 +272,34 @@ def test_notes_that_cannot_be_read_mean_that_all_is_sent_again(tmp_path: Path) -
     spool.close()
     (tmp_path / "acked.json").write_text("{")
     assert opened(tmp_path)[1].events == 10
+
+
+def test_a_note_of_a_segment_that_was_removed_is_not_taken_for_one_of_the_next_with_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three processes two are killed: one after it removed a segment and before it noted so, one before it noted anything."""
+    folder = tmp_path / "spool"
+    first, _ = opened(folder)
+    spans = first.append([(make_events(TRADES, 5), 0), (make_events(TRADES, 5), 0)])
+    first.ack(spans[:1])
+    first.persist()
+    noted = (folder / "acked.json").read_bytes()
+    first.ack(spans[1:])
+    first.close()
+    (folder / "acked.json").write_bytes(noted)
+
+    disk = Disk(folder, monkeypatch)
+    second, recovered = opened(folder, sync=True)
+    assert recovered.events == 0
+    events = make_events(TRADES, 20)
+    second.append([(events, 0)])
+    cut = disk.after_power_cut(tmp_path / "after a power cut")
+    for found in (cut, Path(shutil.copytree(folder, tmp_path / "after a kill"))):
+        third, recovered = opened(found)
+        assert recovered.events == 20
+        assert events_of(read_all(third)) == events
+        third.close()
+    second.close()
 
 
 def test_reading_back_takes_little_memory(tmp_path: Path) -> None:
