@@ -6,6 +6,7 @@ Invariant: what was started is gone when the test run is, and when it is killed,
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -86,6 +87,15 @@ class LakeJob:
                         os.kill(worker, signal.SIGKILL)
                         return True
         return False
+
+    def deny_descriptors(self) -> None:
+        """Its processes, and those that they start, keep the files and sockets they have, and get no more."""
+        assert self._process is not None
+        for pid in (self._process.pid, *_descendants(self._process.pid)):
+            with suppress(OSError):
+                held = max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir())
+                _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (held + 1, hard))
 
     def terminate(self) -> int:
         """With SIGTERM; its exit code."""

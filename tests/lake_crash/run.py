@@ -17,6 +17,7 @@ from typing import Literal, Self
 
 from tardis_machine.lakehouse.storage import Storage, open_storage
 from tests.fault.small_disk import SmallDisk
+from tests.fault.stepping_clock import SteppingClock, why_no_clock
 from tests.lake_crash.comparing import Comparison, compare_lakes
 from tests.lake_crash.events import MARKETS, Market, write_files
 from tests.lake_crash.job import QUICK_START, LakeJob
@@ -46,10 +47,14 @@ LAKE_SHARE = 8
 LITTLE_LONGER_S = 2.0
 """So that it does not always die just when it has written something."""
 OUTLIVES_S = 20.0
-"""How long a job may go on that lost a worker or has no room, before it is killed as a whole."""
-Death = Literal["all of it", "the command", "a worker", "a full disk"]
+"""How long a job may go on that lost a worker or has no room, or whose clock is wrong, before it is killed as a whole."""
+BACK_AT_MOST_S = 3600
+Death = Literal["all of it", "the command", "a worker", "a full disk", "no descriptor", "the clock back"]
 """What is killed with -9: the job and its JVM, the command alone, or one of the processes that run Python for Spark; or its lake's disk
-is full."""
+is full, or none of its processes may open anything more, or its time of day steps back by up to an hour, and stays so for all jobs after
+it."""
+GOES_ON: Sequence[Death] = ("a worker", "a full disk", "no descriptor", "the clock back")
+"""After these a job may live for a while."""
 
 
 @dataclass
@@ -100,6 +105,8 @@ class CrashRun:
         self.bus.mkdir()
         size_bytes = sum(file.stat().st_size for file in self._files)
         self.disk = SmallDisk(folder / "disk", max(LEAST_DISK_BYTES, LAKE_SHARE * size_bytes))
+        # A store refuses who tells the wrong time.
+        self._clock = SteppingClock(folder) if self._is_on_disk and why_no_clock() is None else None
         self.deaths = Counter[str]()
         batch_bytes = size_bytes // (2 * (kills + 1))
         self.small_batches = ("--trigger", "500ms", "--lake-batch-bytes", str(batch_bytes))
@@ -129,17 +136,18 @@ class CrashRun:
         reached = [flag for name, value in self._options.items() for flag in ("--lake-option", f"{name}={value}")]
         layers = ("--until", "gold", "--gold", self._gold)
         # A job that is killed soon gains nothing from a JVM that compiles well; all else is as users run it.
-        quick = {"JDK_JAVA_OPTIONS": QUICK_START}
-        return LakeJob(*arguments, *reached, *layers, *options, log=self._folder / f"{name}.log", environ=quick)
+        environ = {"JDK_JAVA_OPTIONS": QUICK_START}
+        if self._clock is not None and lake is self.lake:
+            environ |= self._clock.environ
+        return LakeJob(*arguments, *reached, *layers, *options, log=self._folder / f"{name}.log", environ=environ)
 
     def kill_again_and_again(self) -> list[dict[str, int]]:
         """Kills as many jobs, each after some traces in one of the layers; the batches that were committed at each kill."""
         died_at = []
         deaths: list[Death] = [
-            "all of it",
-            "the command",
-            "a worker",
+            *("all of it", "the command", "a worker", "no descriptor"),
             *(["a full disk"] if self.disk.is_own and self._is_on_disk else []),
+            *(["the clock back"] if self._clock is not None else []),
         ]
         self._random.shuffle(deaths)
         job = self.job("killed", self.lake, *self.small_batches)
@@ -171,7 +179,12 @@ class CrashRun:
             job.wait_until(job.kill_worker)
         elif death == "a full disk":
             self.disk.fill(0)
-        if death in ("a worker", "a full disk"):
+        elif death == "no descriptor":
+            job.deny_descriptors()
+        elif death == "the clock back":
+            assert self._clock is not None
+            self._clock.step(-self._random.randint(1, BACK_AT_MOST_S))
+        if death in GOES_ON:
             deadline = time.monotonic() + self._random.uniform(0, OUTLIVES_S)
             while job.is_running and time.monotonic() < deadline:
                 time.sleep(0.1)

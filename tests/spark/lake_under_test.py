@@ -21,6 +21,7 @@ from tardis_machine.lakehouse import ingest
 from tardis_machine.lakehouse.ingest import Ingest, PlannedStream
 from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.sources.files import FilesSource
+from tardis_machine.lakehouse.streams import Counts
 from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE, Table
 from tardis_machine.messages import Message, Trade, to_timestamp
 
@@ -121,9 +122,9 @@ def watched_streams() -> Iterator[list[Watched]]:
     """All streams that are started meanwhile."""
     started: list[Watched] = []
 
-    def planned(name: str, start: Callable[[float | None], Any], count_left: Any) -> PlannedStream:
-        def start_and_note(trigger_s: float | None) -> Any:
-            query, writer = start(trigger_s)
+    def planned(name: str, start: Callable[[float | None, Counts | None], Any], count_left: Any) -> PlannedStream:
+        def start_and_note(trigger_s: float | None, counts: Counts | None) -> Any:
+            query, writer = start(trigger_s, counts)
             started.append(Watched(stream, query))
             return query, writer
 

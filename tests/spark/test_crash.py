@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,13 +22,15 @@ from tardis_machine.lakehouse.ingest import Ingest
 from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.silver.trades import TRADES
 from tardis_machine.lakehouse.sources.files import FilesSource
-from tardis_machine.lakehouse.storage import Storage
+from tardis_machine.lakehouse.storage import Storage, open_storage
 from tardis_machine.lakehouse.table_files import WrittenFile
 from tardis_machine.lakehouse.tables import Table
+from tests.fault.stepping_clock import SteppingClock
 from tests.lake_crash.comparing import compare_lakes
 from tests.lake_crash.events import FEW_MARKETS
+from tests.lake_crash.job import QUICK_START, LakeJob
 from tests.lake_crash.run import CrashRun, start_and_see
-from tests.spark.lake_under_test import LakeUnderTest, encode, trades
+from tests.spark.lake_under_test import FileBus, LakeUnderTest, encode, trades
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -123,6 +126,31 @@ def crash(spark: SparkSession, run: CrashRun) -> None:
     assert compared["silver.trades"].rows < compared["bronze.events"].rows > 1_500
     assert compared["gold.bars"].rows
     assert compared["gold.top_of_book"].rows
+
+
+def test_a_job_whose_clock_is_set_back_goes_on(tmp_path: Path) -> None:
+    clock, bus, lake = SteppingClock(tmp_path), FileBus(tmp_path / "bus"), open_storage(str(tmp_path / "lake"))
+    arguments = ("ingest", "--from", "files", "--file-dir", str(bus.folder), "--lake", lake.root, "--trigger", "500ms")
+    environ = {"JDK_JAVA_OPTIONS": QUICK_START, **clock.environ}
+    job = LakeJob(*arguments, "--master", "local[2]", log=tmp_path / "log", environ=environ)
+    try:
+        for number in range(3):
+            bus.write(str(number), encode(trades(3, start=3 * number)))
+            if number == 0:
+                start_and_see(job, lake)
+            job.wait_until(partial(has_trades, lake, 3 * (number + 1)), timeout_s=300)
+            clock.step(-7200)
+        assert job.terminate() == 0, job.tail
+    finally:
+        job.kill()
+    said = job.log.read_text()
+    assert said.count("the clock was set back") >= 2, said
+    assert re.search(r"^bronze 9 · silver 9 ", said, re.MULTILINE), said
+
+
+def has_trades(lake: Storage, count: int) -> bool:
+    path = f"{lake.root}/{TRADES.table.name.replace('.', '/')}"
+    return bool(lake.list_files(f"{path}/_delta_log", "*.json")) and lake.open_log(path).to_pyarrow_table().num_rows == count
 
 
 def test_the_comparison_sees_a_row_that_is_missing_twice_or_different(tmp_path: Path) -> None:

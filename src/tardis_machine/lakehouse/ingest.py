@@ -53,7 +53,8 @@ class PlannedStream(NamedTuple):
     """A stream that was not started yet."""
 
     name: str
-    start: Callable[[float | None], tuple[StreamingQuery, BatchWriter]]
+    start: Callable[[float | None, Counts | None], tuple[StreamingQuery, BatchWriter]]
+    """With a trigger or none, and with what it has counted before."""
     count_left: CountLeft
 
 
@@ -64,6 +65,8 @@ _LOOK_S = 2.0
 _LOOK_SHARE = 0.05
 """What is left is counted every so many seconds, but for no more than this share of the time."""
 _STOP_S = 30.0
+_STEP_S = 1.0
+"""A clock that goes back by less is waited for."""
 
 
 @dataclass(frozen=True)
@@ -164,50 +167,87 @@ def _run_streams(
     auto_optimize: bool = False,
 ) -> list[Counts]:
     """Runs streams beside each other, or without a trigger one after the other, each to its end."""
-    from pyspark.errors import PySparkException
-
     running: list[RunningStream] = []
     stop = stop or threading.Event()
     try:
         for planned in streams:
             if stop.is_set():
                 break
-            try:
-                query, writer = planned.start(trigger_s)
-            except PySparkException as error:
-                raise stream_error(planned.name, error) from error
-            writer.upkeep = Upkeep(writer.appender) if auto_optimize else None
-            running.append(RunningStream(planned.name, query, writer, planned.count_left))
+            running.append(_start(planned, trigger_s, auto_optimize=auto_optimize))
             if trigger_s is None:
                 _wait(running, stop, report, receiver)
         if trigger_s is not None:
-            _wait(running, stop, report, receiver)
+            while (back_s := _wait(running, stop, report, receiver, _WallClock())) and not stop.is_set():
+                _log.warning(
+                    "the clock was set back, and Spark would wait for as long: streams are started anew", by_s=round(back_s)
+                )
+                _stop(running)
+                running = [
+                    _start(stream.planned, trigger_s, stream.writer.counts, auto_optimize=auto_optimize) for stream in running
+                ]
     finally:
         _stop(running)
     _look_ahead(running, receiver)
     return [stream.writer.counts for stream in running]
 
 
+class _WallClock:
+    """The time of day, by which Spark waits for the time of the next batch."""
+
+    def __init__(self) -> None:
+        self._ahead_s = self._look()
+
+    @staticmethod
+    def _look() -> float:
+        """How far it is from the clock that only goes on."""
+        return time.time() - time.monotonic()
+
+    @property
+    def back_s(self) -> float:
+        """By how much it was set back; 0.0 for less than what is waited for."""
+        back_s = self._ahead_s - self._look()
+        return back_s if back_s > _STEP_S else 0.0
+
+
 class RunningStream(NamedTuple):
     """A stream that was started."""
 
-    name: str
+    planned: PlannedStream
     query: StreamingQuery
     writer: BatchWriter
-    count_left: CountLeft
 
     def look_ahead(self) -> Mapping[str, int]:
         """What is left behind the last batch."""
         try:
             progress = self.query.lastProgress
-            return self.count_left(json.loads(progress.json)["sources"]) if progress is not None else {}
+            return self.planned.count_left(json.loads(progress.json)["sources"]) if progress is not None else {}
         except Exception as error:
             # Logs and files may go while they are looked at. No job ends because its end is not known.
-            _log.debug("what is left can't be counted", stream=self.name, error=str(error))
+            _log.debug("what is left can't be counted", stream=self.planned.name, error=str(error))
             return {}
 
 
-def _wait(running: list[RunningStream], stop: threading.Event, report: Report | None, receiver: SourceReceiver | None) -> None:
+def _start(
+    planned: PlannedStream, trigger_s: float | None, counts: Counts | None = None, *, auto_optimize: bool
+) -> RunningStream:
+    from pyspark.errors import PySparkException
+
+    try:
+        query, writer = planned.start(trigger_s, counts)
+    except PySparkException as error:
+        raise stream_error(planned.name, error) from error
+    writer.upkeep = Upkeep(writer.appender) if auto_optimize else None
+    return RunningStream(planned, query, writer)
+
+
+def _wait(
+    running: list[RunningStream],
+    stop: threading.Event,
+    report: Report | None,
+    receiver: SourceReceiver | None,
+    clock: _WallClock | None = None,
+) -> float:
+    """Until streams are to stop or have ended; or until the clock was set back, and then by how much."""
     look_at = time.monotonic() + _LOOK_S
     while not stop.wait(_POLL_S):
         if receiver is not None and receiver.failure is not None:
@@ -216,13 +256,16 @@ def _wait(running: list[RunningStream], stop: threading.Event, report: Report | 
             failure = stream.query.exception()
             if failure is not None:
                 # Spark wraps what its own caller raised into a page of text.
-                raise stream_error(stream.name, stream.writer.failure or failure) from failure
+                raise stream_error(stream.planned.name, stream.writer.failure or failure) from failure
         if report is not None:
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + max(_look_ahead(running, receiver) / _LOOK_SHARE, _LOOK_S)
             report([stream.writer.counts for stream in running])
         if not any(stream.query.isActive for stream in running):
             break
+        if clock is not None and clock.back_s:
+            return clock.back_s
+    return 0.0
 
 
 def _look_ahead(running: list[RunningStream], receiver: SourceReceiver | None) -> float:
@@ -241,7 +284,9 @@ def _stop(running: list[RunningStream]) -> None:
         # Another batch may have begun right after that one; it is hardly under way.
         while stream.writer.counts.batches == before and stream.query.isActive and stream.query.status["isTriggerActive"]:
             if time.monotonic() >= deadline:
-                _log.warning("a batch is cut off, and is run again at the next start", stream=stream.name, waited_s=_STOP_S)
+                _log.warning(
+                    "a batch is cut off, and is run again at the next start", stream=stream.planned.name, waited_s=_STOP_S
+                )
                 break
             time.sleep(_POLL_S)
         # One that does not stop in time ends with the process; one that failed was reported.

@@ -206,13 +206,15 @@ def start_stream(
     stream: str,
     make_writer: Callable[..., BatchWriter],
     trigger_s: float | None,
+    counts: Counts | None = None,
 ) -> tuple[StreamingQuery, BatchWriter]:
-    """Starts a stream where it stopped last; without a trigger it ends when it has read what is there now."""
+    """Starts a stream where it stopped last; without a trigger it ends when it has read what is there now. `counts`: goes on with these."""
     progress = progress_of(lake, stream)
     identity = lake.storage.read_text(_identity_path(lake, stream)).strip() or None
     if identity is not None and not lake.storage.list_files(f"{progress}/offsets", "*"):
         raise _removed_progress(lake, stream)
     writer = make_writer(lake, stream, identity=identity, may_repeat=_may_have_pending_batch(lake.storage, progress))
+    writer.counts = counts or writer.counts
     if not lake.storage.renames:
         writer.owner = uuid.uuid4().hex
         lake.storage.write_text(_owner_path(lake, stream), writer.owner)
