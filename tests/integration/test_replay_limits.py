@@ -23,6 +23,7 @@ from tests.integration.machine import DAY, options
 from tests.integration.raw_client import WS_CLOSE, WS_TEXT, body_of, connected, http_get, http_post, status_of, ws_frame, ws_get
 from tests.integration.served import fill_bitmex, served
 from tests.integration.test_publishing import published
+from tests.integration.upstream import Asked, Upstream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,7 +49,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def running(cache_dir: Path, **keywords: Any) -> AsyncIterator[TardisMachine]:
-    machine = TardisMachine(api_url=NO_UPSTREAM, cache_dir=cache_dir, **({"workers": 1} | keywords))
+    machine = TardisMachine(cache_dir=cache_dir, **({"workers": 1, "api_url": NO_UPSTREAM} | keywords))
     await machine.start(port=0)
     try:
         yield machine
@@ -387,6 +388,28 @@ async def test_symbols_of_all_replays_have_a_bound_together_and_few_pass(cache_d
             answer = await answer_to(machine.port, http_post(path, json.dumps(fields).encode()))
             assert (status_of(answer), json.loads(body_of(answer))["message"]) == (503, reason)
         assert status_of(await answer_to(machine.port, http_get("/replay-normalized", FEW))) == 200
+
+
+async def test_a_thousand_requests_in_one_leave_connections_to_the_history_api_for_others(tmp_path: Path) -> None:
+    async def answer_only_what_has_no_filters(asked: Asked, _: object) -> None:
+        if asked.filters is not None:
+            await asyncio.Event().wait()
+
+    many = [FEW | {"symbols": [f"SYMBOL{number}"]} for number in range(1000)]
+    async with (
+        Upstream() as upstream,
+        running(tmp_path, api_url=upstream.url) as machine,
+        connected(machine.port) as greedy,
+        asyncio.timeout(90),
+    ):
+        upstream.fault = answer_only_what_has_no_filters
+        await greedy.send(http_post("/replay-normalized", json.dumps(many).encode()))
+        while upstream.under_way < 50:
+            await asyncio.sleep(0.02)
+        answer = await answer_to(machine.port, http_get("/replay", EMPTY_RAW | {"to": FEW["to"]}))
+        assert status_of(answer) == 200
+        assert answer.endswith(b"\r\n0\r\n\r\n")
+        assert upstream.under_way == 50
 
 
 HEAVY = ["--max-data-types", "1000", "--max-snapshot-levels", "100000"]
