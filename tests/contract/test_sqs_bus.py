@@ -339,6 +339,16 @@ async def test_who_may_send_but_not_ask_can_publish_and_doctor_sends_nothing(fif
             await bus.check()
 
 
+async def test_doctor_is_told_what_order_costs(fifo: SqsUnderTest, standard: SqsUnderTest) -> None:
+    for under_test, keywords, given_up in (
+        (fifo, {}, "order in a message group where a part of a call fails"),
+        (fifo, {"order": "key"}, "pace: one message of a group a call"),
+        (standard, {}, "order: a standard queue promises none"),
+    ):
+        async with connected(under_test, **keywords) as bus:
+            assert f"by choice it gives up {given_up}" in "\n".join(await bus.check())
+
+
 async def test_tls_with_an_authority_of_ones_own(tmp_path: Path, elasticmq: ElasticMqServer) -> None:
     authority = Authority(tmp_path / "authority")
     issued = authority.issue("server")

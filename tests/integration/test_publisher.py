@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -171,6 +172,16 @@ async def test_a_bus_that_can_never_work_stops_the_start_and_one_that_is_away_do
     await publisher.start()
     assert {health.bus: health.state for health in publisher.health()} == {"well": "connected", "refused": "retrying"}
     await publisher.close(0.1)
+
+
+async def test_the_start_says_what_a_bus_gives_up_by_choice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    buses = ScriptedBus("free", msgspec.structs.replace(LIMITS, gives_up="pace")), ScriptedBus("strict")
+    with caplog.at_level(logging.INFO):
+        publisher = make_publisher(tmp_path, *buses)
+        await publisher.start()
+        await publisher.close(10)
+    said = [vars(record)["fields"] for record in caplog.records if "given up by choice" in record.getMessage()]
+    assert said == [{"bus": "free", "gives_up": "pace"}]
 
 
 async def test_a_bus_that_was_refused_later_is_still_tried(tmp_path: Path) -> None:
