@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-ROUNDS = 4
-EVENTS_A_BATCH, BATCHES = 100, 30
+ROUNDS = 3
+EVENTS_A_BATCH, BATCHES = 100, 20
 WARM_UP = 5
 """Batches of a job that are not counted."""
 STAGES = ("bronze", "silver")

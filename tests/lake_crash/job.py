@@ -93,7 +93,8 @@ class LakeJob:
         assert self._process is not None
         for pid in (self._process.pid, *_descendants(self._process.pid)):
             with suppress(OSError):
-                held = max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir())
+                # One that has ended holds none.
+                held = max((int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()), default=0)
                 _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, (held + 1, hard))
 
