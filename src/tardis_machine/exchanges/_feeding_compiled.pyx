@@ -8,7 +8,7 @@ from tardis_machine._declarations cimport (
     get_field,
 )
 
-from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, Trade
+from ..messages import UNSET, BookChange, BookTicker, DerivativeTicker, OptionSummary, Trade
 from ._feeding import check_form as check_unusual
 
 __all__ = ["feed_messages"]
@@ -17,11 +17,14 @@ cdef:
     object _BookChange = BookChange
     object _BookTicker = BookTicker
     object _DerivativeTicker = DerivativeTicker
+    object _OptionSummary = OptionSummary
     object _Trade = Trade
     object _UNSET = UNSET
     object _check_unusual = check_unusual
     PyMemberDef *_CHANGE_IS_SNAPSHOT = find_field(BookChange, "is_snapshot")
     PyMemberDef *_CHANGE_SYMBOL = find_field(BookChange, "symbol")
+    PyMemberDef *_OPTION_SYMBOL = find_field(OptionSummary, "symbol")
+    PyMemberDef *_OPTION_INDEX = find_field(OptionSummary, "underlying_index")
     PyMemberDef *_QUOTE_SYMBOL = find_field(BookTicker, "symbol")
     PyMemberDef *_TICKER_SYMBOL = find_field(DerivativeTicker, "symbol")
     PyMemberDef *_TRADE_ID = find_field(Trade, "id")
@@ -47,6 +50,8 @@ cdef inline bint _is_usual(object message):
         )
     if kind is _BookTicker:
         return _is_text(get_field(message, _QUOTE_SYMBOL))
+    if kind is _OptionSummary:
+        return _is_text(get_field(message, _OPTION_SYMBOL)) and _is_text(get_field(message, _OPTION_INDEX))
     return kind is _DerivativeTicker and _is_text(get_field(message, _TICKER_SYMBOL))
 
 

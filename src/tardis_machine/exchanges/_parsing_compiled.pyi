@@ -1,6 +1,10 @@
 from ._parsing import levels as levels
 from ._parsing import levels_as_sent as levels_as_sent
 from ._parsing import levels_by_side as levels_by_side
+from ._parsing import nonzero_number as nonzero_number
+from ._parsing import number_if_there as number_if_there
+from ._parsing import number_unless_null as number_unless_null
+from ._parsing import optional_number as optional_number
 from ._parsing import timestamp_from_ms as timestamp_from_ms
 from ._parsing import timestamp_from_text as timestamp_from_text
 from ._parsing import to_number as to_number

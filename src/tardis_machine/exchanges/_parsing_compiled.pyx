@@ -8,6 +8,7 @@ Everything else (exponents, signs and spaces, long numbers, unusual dates, what 
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.math cimport floor
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp, memcpy
@@ -23,15 +24,28 @@ from tardis_machine._declarations cimport (
     get_field,
 )
 
-from ..messages import BookLevel, js_number
+from ..messages import UNSET, BookLevel, js_number
 from ._parsing import levels_by_side as read_levels_by_side
+from ._parsing import optional_number as read_optional_number
 from ._parsing import timestamp_from_ms as read_ms
 from ._parsing import timestamp_from_text as read_text
 from ._parsing import to_number as read_number
 from ._parsing import verbatim as read_verbatim
 from ._rows import LevelRows, Rows, Unread
 
-__all__ = ["levels", "levels_as_sent", "levels_by_side", "timestamp_from_ms", "timestamp_from_text", "to_number", "verbatim"]
+__all__ = [
+    "levels",
+    "levels_as_sent",
+    "levels_by_side",
+    "nonzero_number",
+    "number_if_there",
+    "number_unless_null",
+    "optional_number",
+    "timestamp_from_ms",
+    "timestamp_from_text",
+    "to_number",
+    "verbatim",
+]
 
 cdef:
     object _BookLevel = BookLevel
@@ -41,7 +55,9 @@ cdef:
     object _read_number = read_number
     object _read_text = read_text
     object _read_verbatim = read_verbatim
+    object _read_optional_number = read_optional_number
     object _Rows = Rows
+    object _UNSET = UNSET
     object _LevelRows = LevelRows
     PyMemberDef *_columns = find_field(Rows, "columns")
     PyMemberDef *_numbers = find_field(Rows, "numbers")
@@ -113,6 +129,40 @@ def verbatim(value):
     return _plain(value, _read_verbatim)
 
 
+cdef inline object _optional_number(object value):
+    if value is None or value is _UNSET:
+        return _UNSET
+    if PyFloat_CheckExact(value) or PyLong_CheckExact(value) or (PyUnicode_CheckExact(value) and PyUnicode_GET_LENGTH(value)):
+        number = _to_number(value)
+        # What is infinite, or no number, is not 0 less than itself.
+        if not PyFloat_CheckExact(number) or PyFloat_AS_DOUBLE(number) - PyFloat_AS_DOUBLE(number) == 0:
+            return number
+        return _UNSET
+    return _read_optional_number(value)
+
+
+def optional_number(value):
+    """See `_parsing.optional_number`."""
+    return _optional_number(value)
+
+
+def nonzero_number(value):
+    """See `_parsing.nonzero_number`."""
+    number = _optional_number(value)
+    return _UNSET if number == 0 else number
+
+
+def number_if_there(row, name):
+    """See `_parsing.number_if_there`."""
+    return _to_number(row[name]) if name in row else _UNSET
+
+
+def number_unless_null(row, name):
+    """See `_parsing.number_unless_null`."""
+    value = row.get(name)
+    return _UNSET if value is None else _to_number(value)
+
+
 cdef inline object _plain(object value, object otherwise):
     """A number that is what it should be already."""
     cdef int overflow = 0
@@ -142,6 +192,8 @@ def levels(pairs):
     for pair in pairs:
         if PyList_CheckExact(pair) and PyList_GET_SIZE(pair) >= 2:
             price, amount = <object> PyList_GET_ITEM(pair, 0), <object> PyList_GET_ITEM(pair, 1)
+        elif PyTuple_CheckExact(pair) and PyTuple_GET_SIZE(pair) >= 2:
+            price, amount = <object> PyTuple_GET_ITEM(pair, 0), <object> PyTuple_GET_ITEM(pair, 1)
         else:
             price, amount = pair[0], pair[1]
         found.append(_BookLevel(_to_number(price), _to_number(amount)))

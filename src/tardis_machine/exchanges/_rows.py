@@ -81,4 +81,5 @@ class LevelRows(Unread, gc=False, eq=False):
 
 def is_array(value: Any) -> bool:
     """Whether JSON has an array there."""
-    return isinstance(value, list | Rows)
+    kind = type(value)
+    return kind is list or kind is Rows

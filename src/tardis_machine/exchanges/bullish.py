@@ -106,9 +106,7 @@ def _levels(side: Sequence[Any]) -> list[BookLevel]:
 
 
 def _time_of(book: Json, local_timestamp: str) -> Timestamp:
-    time = book["timestamp"]
-    if time is None:
-        raise ValueError("the timestamp of a book is null")
+    time = book.get("timestamp")
     if type(time) is str and len(time) == 13:
         milliseconds = to_number(time)
         if type(milliseconds) is int:

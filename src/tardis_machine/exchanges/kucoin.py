@@ -8,6 +8,7 @@ level with price 0 in them. Who wants to connect asks for an address and a token
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import isfinite
@@ -39,6 +40,7 @@ from ._joined_book_gate import JoinedBookGate
 from ._mapper import Json, Mapper
 from ._parsing import nonzero_number, number_unless_null, timestamp_from_ms, to_number, verbatim
 from ._remembered import Remembered
+from ._rows import Rows
 from ._ticker import TickerMapper
 
 # An instrument so new that its book is empty has the number -1 or 0.
@@ -107,7 +109,8 @@ class KucoinBookChangeMapper(KucoinMapper, JoinedBookMapper):
             return self.join_snapshot(_symbol_of(message), number, bids, asks, local_timestamp, local_timestamp)
         changes = data["changes"]
         bids, asks = changes["bids"], changes["asks"]
-        if not (_has_price(bids) or _has_price(asks)):
+        has_placeholders = not (_is_priced_text(bids) and _is_priced_text(asks))
+        if has_placeholders and not (_has_price(bids) or _has_price(asks)):
             bids = asks = ()
         joined = self.join_update(
             _symbol_of(message),
@@ -119,11 +122,20 @@ class KucoinBookChangeMapper(KucoinMapper, JoinedBookMapper):
             timestamp_from_ms(data["time"]) if "time" in data else local_timestamp,
             local_timestamp,
         )
-        for change in joined:
+        for change in joined if has_placeholders else ():
             change.bids, change.asks = _with_price(change.bids), _with_price(change.asks)
             if not (change.bids or change.asks):
                 return ()
         return joined
+
+
+# How a row begins whose price is not above 0.
+_NO_PRICE = re.compile(rb'\[(?:"[0.]*"|"?-|[0.]+,)')
+
+
+def _is_priced_text(levels: Sequence[Sequence[Any]]) -> bool:
+    """Whether it was left as text, and has no placeholder: nobody needs to look into it then."""
+    return type(levels) is Rows and _NO_PRICE.search(levels.text) is None
 
 
 def _has_price(levels: Sequence[Sequence[Any]]) -> bool:

@@ -78,6 +78,10 @@ def test_the_compiled_ones_are_in_use() -> None:
         "levels",
         "levels_as_sent",
         "levels_by_side",
+        "nonzero_number",
+        "number_if_there",
+        "number_unless_null",
+        "optional_number",
         "timestamp_from_ms",
         "timestamp_from_text",
         "to_number",
@@ -108,6 +112,16 @@ def test_the_compiled_ones_are_in_use() -> None:
 def test_numbers(value: Any) -> None:
     assert_same("to_number", value)
     assert_same("verbatim", value)
+    assert_same("optional_number", value)
+    assert_same("nonzero_number", value)
+    assert_same("number_if_there", {"price": value}, "price")
+    assert_same("number_unless_null", {"price": value}, "price")
+
+
+@pytest.mark.parametrize("row", [{}, {"size": "1"}, [], ["price"], None])
+def test_a_field_that_is_not_there(row: Any) -> None:
+    assert_same("number_if_there", row, "price")
+    assert_same("number_unless_null", row, "price")
 
 
 @given(st.integers(0, 10**16), st.integers(0, 16))

@@ -57,8 +57,13 @@ def to_side(direction: Any) -> Side:
 
 # Of `id` and of `tradeId`; other fields of trades that end so are no numbers. One search for both, as each trade pays for it.
 _LONG_ID = re.compile(rb'(d"\s*:\s*)(-?\d{19,})(?![\d.eE])')
+_LONG_TRADE_ID = re.compile(rb'(tradeId"\s*:\s*)(-?\d{19,})(?![\d.eE])')
 
 
 def with_long_ids(text: bytes) -> bytes:
     """The text of a message with quotes around ids of trades that are too long for the JSON parser: spot's have 23 digits."""
-    return _LONG_ID.sub(quoted, text) if b".trade.detail" in text else text
+    if b".trade.detail" not in text:
+        return text
+    # Who has a `tradeId` is not known by its `id`, which then may be rounded.
+    has_trade_ids = text.count(b'"tradeId"') >= text.count(b'"direction"')
+    return (_LONG_TRADE_ID if has_trade_ids else _LONG_ID).sub(quoted, text)
