@@ -320,7 +320,7 @@ def show(events: int, rounds: list[dict[str, Cost]]) -> None:
     table.show()
 
 
-def measure_stages(spark: SparkSession, work_dir: Path, events: int, parts: Collection[str]) -> None:
+def measure_stages(spark: SparkSession, work_dir: Path, events: int, count: int, parts: Collection[str]) -> None:
     """Stages of files, on both kinds of storage, and of a topic; prints them."""
     rounds: list[dict[str, Cost]] = []
     stored: list[dict[str, Cost]] = []
@@ -335,7 +335,7 @@ def measure_stages(spark: SparkSession, work_dir: Path, events: int, parts: Coll
             topic = servers.enter_context(SourceUnderTest("kafka", work_dir / "kafka"))
             write_topic(topic, events)
         measure_files(spark, work_dir / "start", work_dir / "few", Lake.at(work_dir / "start" / "lake"))
-        for number in range(ROUNDS):
+        for number in range(count):
             folder = work_dir / str(number)
             costs = measure_files(spark, folder, work_dir / "all", Lake.at(folder / "lake"))
             if "s3" in parts:
@@ -355,6 +355,7 @@ def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the stages; the first one is told apart")
     parser.add_argument("--minutes", type=int, default=60, help="of the sample that is backfilled")
     parser.add_argument("--batches", type=int, default=60, help="small ones, for the number of files; an hour at 5 s has 720")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what is measured; s3 and kafka take files along")
@@ -373,7 +374,7 @@ def main() -> None:
                 cpu_us = median(cost.cpu_s / count * 1e6 for cost in backfills)
                 others.add(f"backfill, {what}", to_count(median(speeds)), spread(speeds), f"{cpu_us:.1f}")
         if parts & {"files", "s3", "kafka"}:
-            measure_stages(spark, work_dir, given.events, parts)
+            measure_stages(spark, work_dir, given.events, given.rounds, parts)
         if "books" in parts:
             # The first one also pays for what the JVM compiles.
             _, (changes, books) = (
