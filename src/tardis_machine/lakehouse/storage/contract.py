@@ -177,6 +177,7 @@ class Storage(ABC):
         from pyspark.sql.types import StructType
 
         log, added = self.open_log(path), StructType.fromDDL(ddl)
+        assert isinstance(added, StructType)
         try:
             log.alter.add_columns(Schema.from_json(added.json()).fields)
         except DeltaError:
