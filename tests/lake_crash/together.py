@@ -53,7 +53,7 @@ class TogetherRun:
         rounds: int,
         events: int,
         seed: int,
-        most_traces: int = 30,
+        most_traces: int = 16,
         say: Callable[[str], None] = print,
         root: str | None = None,
         options: Mapping[str, str] = MappingProxyType({}),
