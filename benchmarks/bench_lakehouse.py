@@ -1,6 +1,6 @@
 """What the lake takes in: rows a second for each stage, and as a share of reading the same source into nothing.
 
-    python -m benchmarks lakehouse [-- --events 2000000]
+    python -m benchmarks lakehouse [-- --events 2000000] [-- --only books bars]
 
 First a backfill of the cached sample hour of five exchanges on two days, five times. Then stages, four times in one JVM: the first round
 also pays for what the JVM compiles, and a job of hours runs like the median of the others. Files go to a folder, and to an S3 server
@@ -19,7 +19,8 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -53,6 +54,7 @@ from tests.spark.source_under_test import SourceUnderTest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PARTS = ("backfill", "files", "s3", "kafka", "books", "bars", "small")
 ROUNDS, BACKFILLS = 4, 5
 DAYS = (1, 2)
 EVENTS_A_FILE = 62_500
@@ -318,57 +320,78 @@ def show(events: int, rounds: list[dict[str, Cost]]) -> None:
     table.show()
 
 
+def measure_stages(spark: SparkSession, work_dir: Path, events: int, count: int, parts: Collection[str]) -> None:
+    """Stages of files, on both kinds of storage, and of a topic; prints them."""
+    rounds: list[dict[str, Cost]] = []
+    stored: list[dict[str, Cost]] = []
+    with ExitStack() as servers:
+        for session in ("s1", "s2"):
+            write_files(work_dir / "few" / session, min(events, 20_000), session)
+            write_files(work_dir / "all" / session, events, session)
+        if "s3" in parts:
+            s3 = servers.enter_context(SeaweedServer(work_dir / "s3"))
+            bucket, options = s3.create_bucket("lakes"), s3.lake_options()
+        if "kafka" in parts:
+            topic = servers.enter_context(SourceUnderTest("kafka", work_dir / "kafka"))
+            write_topic(topic, events)
+        measure_files(spark, work_dir / "start", work_dir / "few", Lake.at(work_dir / "start" / "lake"))
+        for number in range(count):
+            folder = work_dir / str(number)
+            costs = measure_files(spark, folder, work_dir / "all", Lake.at(folder / "lake"))
+            if "s3" in parts:
+                on_s3 = tell(spark, Lake.at(f"s3://{bucket}/{number}", options))
+                stored.append(measure_files(spark, work_dir / f"{number}-on-s3", work_dir / "all", on_s3))
+                shutil.rmtree(work_dir / f"{number}-on-s3")
+            if "kafka" in parts:
+                costs |= measure_kafka(spark, folder, topic)
+            rounds.append(costs)
+            shutil.rmtree(folder)
+    show(events, rounds)
+    if stored:
+        show_stores(rounds, stored)
+
+
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the stages; the first one is told apart")
     parser.add_argument("--minutes", type=int, default=60, help="of the sample that is backfilled")
     parser.add_argument("--batches", type=int, default=60, help="small ones, for the number of files; an hour at 5 s has 720")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what is measured; s3 and kafka take files along")
     given = parser.parse_args()
-    events, trades = given.events, given.events // 4
+    trades, parts = given.events // 4, {*given.only}
     jars = {"spark.jars": ",".join(map(str, find_jars(also="s3")))}
     spark = start_session(master="local[2]", long_running=True, conf=jars)
     work_dir = Path(tempfile.mkdtemp(prefix="bench-lake-"))
-    rounds: list[dict[str, Cost]] = []
-    stored: list[dict[str, Cost]] = []
     others = Table(f"others; backfills are the median of {BACKFILLS}", "", "", "spread", "CPU µs a row")
     try:
         # First, as a backfill has a session of its own.
-        recorded, rows, backfills = measure_backfill(spark, work_dir, given.minutes)
-        with SourceUnderTest("kafka", work_dir / "kafka") as source, SeaweedServer(work_dir / "s3") as s3:
-            bucket, options = s3.create_bucket("lakes"), s3.lake_options()  # type: ignore[attr-defined]
-            write_topic(source, events)
-            for session in ("s1", "s2"):
-                write_files(work_dir / "few" / session, min(events, 20_000), session)
-                write_files(work_dir / "all" / session, events, session)
-            measure_files(spark, work_dir / "start", work_dir / "few", Lake.at(work_dir / "start" / "lake"))
-            for number in range(ROUNDS):
-                costs = measure_files(spark, work_dir / str(number), work_dir / "all", Lake.at(work_dir / str(number) / "lake"))
-                on_s3 = tell(spark, Lake.at(f"s3://{bucket}/{number}", options))
-                stored.append(measure_files(spark, work_dir / f"{number}-on-s3", work_dir / "all", on_s3))
-                shutil.rmtree(work_dir / f"{number}-on-s3")
-                rounds.append(costs | measure_kafka(spark, work_dir / str(number), source))
-                shutil.rmtree(work_dir / str(number))
-        show(events, rounds)
-        show_stores(rounds, stored)
-        for what, count in (("recorded messages/s", recorded), ("rows/s", rows)):
-            speeds = [count / cost.wall_s for cost in backfills]
-            cpu_us = median(cost.cpu_s / count * 1e6 for cost in backfills)
-            others.add(f"backfill, {what}", to_count(median(speeds)), spread(speeds), f"{cpu_us:.1f}")
-        # The first one also pays for what the JVM compiles.
-        _, (changes, books) = (
-            measure_books(spark, Lake.at(work_dir / f"books-{name}"), given.minutes) for name in ("start", "all")
-        )
-        others.add("books, changes/s", to_count(changes / books.wall_s), "", f"{books.cpu_s / changes * 1e6:.1f}")
-        changes, core_s = measure_rebuilding(spark, Lake.at(work_dir / "books-all"))
-        others.add(
-            "books from rows in memory, changes/s of a core", to_count(changes / core_s), "", f"{core_s / changes * 1e6:.2f}"
-        )
-        few, many = (measure_bars(spark, work_dir, count) for count in (trades, 10 * trades))
-        others.add("bars, trades/s", to_count(10 * trades / many.wall_s), "", f"{many.cpu_s / trades / 10 * 1e6:.1f}")
-        others.add("bars, time of ten times the trades", to_ratio(many.wall_s / few.wall_s))
-        before, after = measure_small_files(spark, work_dir, given.batches)
-        others.add(f"files of a table after {given.batches} batches, after optimize", f"{before}, {after}")
+        if "backfill" in parts:
+            recorded, rows, backfills = measure_backfill(spark, work_dir, given.minutes)
+            for what, count in (("recorded messages/s", recorded), ("rows/s", rows)):
+                speeds = [count / cost.wall_s for cost in backfills]
+                cpu_us = median(cost.cpu_s / count * 1e6 for cost in backfills)
+                others.add(f"backfill, {what}", to_count(median(speeds)), spread(speeds), f"{cpu_us:.1f}")
+        if parts & {"files", "s3", "kafka"}:
+            measure_stages(spark, work_dir, given.events, given.rounds, parts)
+        if "books" in parts:
+            # The first one also pays for what the JVM compiles.
+            _, (changes, books) = (
+                measure_books(spark, Lake.at(work_dir / f"books-{name}"), given.minutes) for name in ("start", "all")
+            )
+            others.add("books, changes/s", to_count(changes / books.wall_s), "", f"{books.cpu_s / changes * 1e6:.1f}")
+            changes, core_s = measure_rebuilding(spark, Lake.at(work_dir / "books-all"))
+            others.add(
+                "books from rows in memory, changes/s of a core", to_count(changes / core_s), "", f"{core_s / changes * 1e6:.2f}"
+            )
+        if "bars" in parts:
+            few, many = (measure_bars(spark, work_dir, count) for count in (trades, 10 * trades))
+            others.add("bars, trades/s", to_count(10 * trades / many.wall_s), "", f"{many.cpu_s / trades / 10 * 1e6:.1f}")
+            others.add("bars, time of ten times the trades", to_ratio(many.wall_s / few.wall_s))
+        if "small" in parts:
+            before, after = measure_small_files(spark, work_dir, given.batches)
+            others.add(f"files of a table after {given.batches} batches, after optimize", f"{before}, {after}")
         others.add("driver's JVM, MB at most", f"{driver_bytes() / 1e6:.0f}")
         others.show()
     finally:

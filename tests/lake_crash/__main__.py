@@ -29,7 +29,8 @@ def main() -> int:
         "--traces",
         type=int,
         default=16,
-        help="plans, ends and versions that a job may write in one layer before it is killed; three times as many in gold",
+        help="plans, ends and versions that a job may write in one layer before it is killed, three times as many in gold; with "
+        "--together, all jobs in all layers",
     )
     parser.add_argument("--gold", default=",".join(ALL_PRODUCTS), help="the products to keep, with commas between them")
     parser.add_argument("--lake", choices=("folder", "s3"), default="folder", help="where the lakes lie; s3 starts a server")
@@ -48,7 +49,9 @@ def main() -> int:
         say, folder = partial(print, flush=True), given.folder or Path(temporary)
         if given.together:
             events = min(given.events, MOST_EVENTS_TOGETHER)
-            with TogetherRun(folder, **place, events=events, rounds=given.kills, seed=given.seed, say=say) as together:
+            with TogetherRun(
+                folder, **place, events=events, rounds=given.kills, seed=given.seed, most_traces=given.traces, say=say
+            ) as together:
                 outcome = together.run()
             show(given.seed, outcome)
             return 0 if is_good(outcome) else 1

@@ -37,6 +37,7 @@ class Others(msgspec.Struct):
     options: dict[str, str]
     api_url: str
     cache_dir: str
+    master: str
     minutes: int = 1
     """How many there are to bring, each of a day of its own."""
 
@@ -71,7 +72,7 @@ def main() -> int:
         return msgspec.json.decode(given.settings.read_bytes(), type=Others)
 
     lake = Lake.at(told().lake, told().options)
-    spark = start_session(master="local[2]", storage=lake.storage)
+    spark = start_session(master=told().master, storage=lake.storage)
     stop, has_failed = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -34,6 +34,8 @@ IN_FILES: tuple[Market, ...] = (("bitmex", "XBTUSD", ("trade", "book_change")),)
 IN_STREAM: tuple[Market, ...] = (("binance", "BTCUSDT", ("trade",)), ("deribit", "ETH-PERPETUAL", ("trade",)))
 GOLD = ("bars_1m", "top_of_book", "gaps")
 IDLE_S = 60.0
+MASTER = "local[2,4]"
+"""Two cores, and four attempts at a task: a worker that is killed ends no job."""
 SHARED = 3
 """Of so many files the stream has the records of one."""
 # What a backfill says of when it ran.
@@ -51,7 +53,7 @@ class TogetherRun:
         rounds: int,
         events: int,
         seed: int,
-        most_traces: int = 30,
+        most_traces: int = 16,
         say: Callable[[str], None] = print,
         root: str | None = None,
         options: Mapping[str, str] = MappingProxyType({}),
@@ -105,7 +107,6 @@ class TogetherRun:
                 self._let_work(jobs, self._random.randint(1, self._most_traces))
                 self.deaths[f"{victim}: {death}"] += 1
                 if death == "a worker":
-                    # Spark runs its task again, and the job goes on.
                     jobs[victim].kill_worker()
                 else:
                     jobs[victim].kill(only_driver=death == "the command")
@@ -148,7 +149,7 @@ class TogetherRun:
 
     def _jobs(self, name: str, lake: Storage, *options: str) -> dict[str, LakeJob]:
         reached = [flag for option, value in self._options.items() for flag in ("--lake-option", f"{option}={value}")]
-        common = ("--lake", lake.root, "--master", "local[2]", *reached, *options)
+        common = ("--lake", lake.root, "--master", MASTER, *reached, *options)
         quick = {"JDK_JAVA_OPTIONS": QUICK_START}
         files = ("ingest", "--from", "files", "--file-dir", str(self.bus), "--until", "bronze")
         place = [word for option, value in self.redis_options.items() for word in (f"--redis-{option}", str(value))]
@@ -167,7 +168,7 @@ class TogetherRun:
         return self._folder / f"others-{lake.root.rpartition('/')[2]}.json"
 
     def _tell(self, lake: Storage, minutes: int) -> Others:
-        others = Others(lake.root, dict(self._options), self._api_url, str(self._folder / "cache"), minutes)
+        others = Others(lake.root, dict(self._options), self._api_url, str(self._folder / "cache"), MASTER, minutes)
         others.save(self._settings(lake))
         return others
 

@@ -37,6 +37,7 @@ from tardis_machine.lakehouse.gold.top_of_book import TOP_OF_BOOK
 from tardis_machine.lakehouse.gold.trades_with_quotes import TRADES_WITH_QUOTES
 from tardis_machine.lakehouse.gold.volatility import VOLATILITY
 from tardis_machine.lakehouse.ingest import Ingest
+from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.sources.files import FilesSource
 from tardis_machine.lakehouse.streams import Counts
 from tardis_machine.lakehouse.tables import Table
@@ -57,11 +58,13 @@ from tardis_machine.pipeline.replay import NormalizedReplay
 from tardis_machine.pipeline.request import parse_normalized_request
 from tardis_machine.sample.market import MOSTLY_UPDATES, SampleMarket
 from tardis_machine.sample.recording import Recording
-from tests.spark.lake_under_test import START_US, LakeUnderTest
+from tests.lake_crash.comparing import compare_lakes
+from tests.spark.lake_under_test import START_US, LakeUnderTest, encode
+from tests.spark.lake_under_test import trades as some_trades
 
 pytestmark = pytest.mark.timeout(1800)
 
-SECOND_US, MINUTE_US = 1_000_000, 60_000_000
+SECOND_US, MINUTE_US, DAY_US = 1_000_000, 60_000_000, 86_400_000_000
 PRODUCTS = (
     *("bars_1s", "bars_1m", "book_state_5_1s", "trades_with_quotes", "markouts", "order_flow_1m", "volatility_1m"),
     *("funding_1m", "liquidations_1m", "gaps", "data_quality"),
@@ -390,6 +393,25 @@ def test_late_rows_touch_no_window_but_their_own(gold: Gold) -> None:
     first_us = min(message.local_timestamp_us for message in late if isinstance(message, BookChange))
     after = sum(top[0] >= first_us // SECOND_US * SECOND_US for top in TOPS)
     assert after <= gold.late_counts["gold.top_of_book"] < len(TOPS)
+
+
+def test_days_that_are_far_apart_have_the_same_rows_together_as_one_after_the_other(
+    spark: SparkSession, lake: LakeUnderTest, tmp_path: Path
+) -> None:
+    days = []
+    for number, day in enumerate((0, 1, 5)):
+        at = to_timestamp(START_US + day * DAY_US)
+        sold = [replace(trade, timestamp=at, local_timestamp=at) for trade in some_trades(3, start=3 * number)]
+        days.append((f"s{number}", [*sold, Disconnect("bitmex", to_timestamp(START_US + day * DAY_US + 3 * MINUTE_US))]))
+    in_turn, together = lake.lake, Lake.at(tmp_path / "together")
+    for session, messages in days:
+        lake.bus.write(session, encode(messages, session=session))
+        lake.ingest(until="gold", gold=("bars_1m", "gaps"))
+    lake.lake = together
+    lake.ingest(until="gold", gold=("bars_1m", "gaps"))
+    assert [item for item in compare_lakes(in_turn.storage, together.storage) if not item.is_equal] == []
+    assert [row.is_complete for row in together.read(spark, BARS).orderBy("start").collect()] == [True, False, False]
+    assert [row.end for row in together.read(spark, GAPS).where("kind = 'disconnect'").collect()] == [None] * 3
 
 
 def test_a_running_job_puts_the_parts_of_a_book_together_whichever_comes_first(lake: LakeUnderTest) -> None:

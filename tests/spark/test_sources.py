@@ -170,9 +170,9 @@ def test_kinesis_is_planned_without_reading_it(source: SourceUnderTest, monkeypa
         assert digests(values_between(reader, {}, end)) == digests(source.values)
 
 
-@pytest.mark.parametrize("source", ["redis"], indirect=True)
-def test_a_redis_stream_is_read_by_several_tasks(source: SourceUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tardis_machine.lakehouse.sources.redis._RANGE", 25)
+@pytest.mark.parametrize("source", ["redis", "nats"], indirect=True)
+def test_one_stream_is_read_by_several_tasks(source: SourceUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"tardis_machine.lakehouse.sources.{source.name}._RANGE", 25)
     for _ in range(4):
         source.publish(50)
     with source.reading() as reader:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +18,8 @@ from tardis_machine.lakehouse.tables import EVENTS, QUARANTINE, Table
 from tests.servers.seaweedfs import SeaweedServer
 
 pytestmark = pytest.mark.timeout(300)
+
+JOBS = 4
 
 
 @pytest.fixture(params=["folder", "object store"])
@@ -74,6 +78,27 @@ def test_a_table_says_what_it_was_declared_as(storage: Storage, table: Table) ->
     stored = storage.read_table(path)
     assert stored is not None
     assert [*stored.columns.names] == [*table.columns, "further"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_of_jobs_that_begin_at_once_one_makes_a_table_and_one_adds_columns(storage: Storage) -> None:
+    start = threading.Barrier(JOBS)
+
+    def begin(path: str) -> tuple[str, int]:
+        start.wait(60)
+        storage.create_table(path, EVENTS)
+        log = storage.open_log(path)
+        start.wait(60)
+        storage.add_columns(path, "`further` BIGINT")
+        return str(log.metadata().id), log.version()
+
+    with ThreadPoolExecutor(JOBS) as pool:
+        for number in range(5):
+            path = f"{storage.root}/bronze/events{number}"
+            made = {*pool.map(begin, [path] * JOBS)}
+            log = storage.open_log(path)
+            assert made == {(str(log.metadata().id), 0)}
+            assert [field.name for field in log.schema().fields] == [*EVENTS.columns, "further"]
 
 
 def test_a_store_that_can_not_be_used_is_named_before_spark_starts(bucket: str, seaweed: SeaweedServer) -> None:

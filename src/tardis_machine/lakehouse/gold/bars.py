@@ -54,18 +54,21 @@ def _compute(scope: Scope, interval: str) -> DataFrame:
     from pyspark.sql.window import Window
 
     summed = summed_trades(scope).withColumn("end", F.expr(later("start", scope.interval_us)))
-    known = summed.join(_latest(scope, interval), "exchange", "left").join(_cut(scope), ["exchange", "symbol", "start"], "left")
-    # Bars lie on a grid: trades go on past the end of one when another starts there or later.
-    latest = F.greatest("latest", F.max("start").over(Window.partitionBy("exchange")))
-    return known.withColumn("is_complete", (latest >= F.col("end")) & F.col("is_cut").isNull())
+    both = summed.withColumn("is_new", F.lit(True)).unionByName(_latest(scope, interval), allowMissingColumns=True)
+    # Bars lie on a grid: trades go on past the end of one when another starts there or later, on a date by which it is looked at again.
+    day = F.unix_date(F.to_date("start"))
+    near = Window.partitionBy("exchange").orderBy(day).rangeBetween(Window.currentRow, scope.reach_days())
+    latest = F.max("start").over(near)
+    known = both.withColumn("latest", latest).where("is_new").join(_cut(scope), ["exchange", "symbol", "start"], "left")
+    return known.withColumn("is_complete", (F.col("latest") >= F.col("end")) & F.col("is_cut").isNull())
 
 
 def _latest(scope: Scope, interval: str) -> DataFrame:
-    """How far the trades of each exchange go, as far as the bars already there tell."""
+    """How far the trades of each exchange go on each date, as far as the bars already there tell."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    known = _own(scope, interval).where(F.col("date") >= min(scope.dates()))
-    return known.groupBy("exchange").agg(F.max("start").alias("latest"))
+    known = _own(scope, interval).where(F.col("date").isin(*scope.dates()))
+    return known.groupBy("exchange", "date").agg(F.max("start").alias("start")).select("exchange", "start")
 
 
 def _own(scope: Scope, interval: str) -> DataFrame:

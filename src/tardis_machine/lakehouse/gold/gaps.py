@@ -2,7 +2,7 @@
 
 By `kind`:
 
-- disconnect: the recorder lost its connection; from then to the next event of the exchange (`end` null: none within two hours)
+- disconnect: the recorder lost its connection; from then to the next event of the exchange (`end` null: none until the next hour is over)
 - sequence: events of a session that did not come, `first_sequence` to `last_sequence` of a symbol and payload case, between the times of
   the events around them. Holes between events more than an hour apart, and at the end of a session, are found by `lake verify`
 - silence: whole minutes without any event of the exchange, though the session had some before and after, less than an hour apart
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..silver.control_events import CONTROL_EVENTS
 from ..tables import EVENTS, Table
 from .product import GoldProduct, Scope
-from .windows import HOUR_US, MINUTE_US, floor_to
+from .windows import HOUR_US, MINUTE_US, floor_to, later
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -125,4 +125,8 @@ def _disconnects(lost: DataFrame, events: DataFrame) -> DataFrame:
     backwards = Window.partitionBy("exchange").orderBy(F.unix_micros("local_ts").desc())
     after = backwards.rangeBetween(Window.unboundedPreceding, -1)
     ended = both.withColumn("end", F.min("heard").over(after)).where("is_lost = 1")
-    return ended.selectExpr("exchange", "'disconnect' AS kind", "session", "local_ts AS start", "end")
+    # What comes later does not touch the window, and is only seen where some other window is computed with it.
+    seen = f"end < {later(floor_to('local_ts', HOUR_US), 2 * HOUR_US)}"
+    return ended.selectExpr(
+        "exchange", "'disconnect' AS kind", "session", "local_ts AS start", f"CASE WHEN {seen} THEN end END AS end"
+    )

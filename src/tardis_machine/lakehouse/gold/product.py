@@ -60,9 +60,13 @@ class Scope:
         """Those that windows are of."""
         return sorted(self.windows["exchange"].unique().to_pylist())
 
+    def reach_days(self, reach_us: int = 0) -> int:
+        """How many dates from a window's own its rows may lie."""
+        return timedelta(microseconds=reach_us + self.interval_us).days + 1
+
     def dates(self, reach_us: int = 0) -> list[date]:
         """The dates whose partitions may hold rows of the windows."""
-        days = timedelta(microseconds=reach_us + self.interval_us).days + 1
+        days = self.reach_days(reach_us)
         starts = self.windows["start"].cast(pa.date32()).unique().to_pylist()
         return sorted({day + timedelta(days=step) for day in starts for step in range(-days, days + 1)})
 

@@ -149,25 +149,39 @@ class Storage(ABC):
 
     def create_table(self, path: str, table: Table) -> None:
         """Makes an empty table, durably; changes nothing where another job has just made one."""
-        from deltalake import DeltaTable, Schema
+        from deltalake import CommitProperties, DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
         from pyspark.sql.types import StructType
 
-        DeltaTable.create(
-            path,
-            Schema.from_json(StructType.fromDDL(table.ddl).json()),
-            mode="ignore",
-            partition_by=list(table.partition_by),
-            configuration=dict(table.properties),
-            raise_if_key_not_exists=False,
-            storage_options=self.log_options,
-        )
+        try:
+            DeltaTable.create(
+                path,
+                Schema.from_json(StructType.fromDDL(table.ddl).json()),
+                mode="ignore",
+                partition_by=list(table.partition_by),
+                configuration=dict(table.properties),
+                raise_if_key_not_exists=False,
+                storage_options=self.log_options,
+                # Tried again, it would be declared a second time, with another identity, and streams that read it would end.
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except DeltaError:
+            if self.read_table(path) is None:
+                raise
         self.sync([f"{path}/_delta_log/{0:020}.json"])
 
     def add_columns(self, path: str, ddl: str) -> None:
-        """Adds columns to the table there, durably."""
+        """Adds columns to the table there, durably; changes nothing where another job has just added them."""
         from deltalake import Schema
+        from deltalake.exceptions import DeltaError
         from pyspark.sql.types import StructType
 
-        log = self.open_log(path)
-        log.alter.add_columns(Schema.from_json(StructType.fromDDL(ddl).json()).fields)
+        log, added = self.open_log(path), StructType.fromDDL(ddl)
+        assert isinstance(added, StructType)
+        try:
+            log.alter.add_columns(Schema.from_json(added.json()).fields)
+        except DeltaError:
+            log = self.open_log(path)
+            if not {*added.names} <= {field.name for field in log.schema().fields}:
+                raise
         self.sync([f"{path}/_delta_log/{log.version():020}.json"])
