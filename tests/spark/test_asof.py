@@ -181,12 +181,31 @@ def test_streams_have_what_the_definition_says_when_the_watermark_has_passed(spa
         ({"horizon": "soon"}, "horizon: 'soon' is no length of time; it takes such as 100ms, 1s, -10s, 5m and 1h"),
         ({"max_age": "-1s"}, "max_age: expected a length of time that is not negative, got '-1s'"),
         ({"bucket": "0s"}, "bucket: expected a length of time above zero, got '0s'"),
+        (
+            {"right_on": "event_ts"},
+            "right_on: right has no column 'event_ts'; it has exchange, symbol, local_ts, told_ts, sequence, mid",
+        ),
+        ({"by": {"hedge": "pair"}}, "by: right has no column 'pair'; it has exchange, symbol, local_ts, told_ts, sequence, mid"),
+        ({"on": "n"}, "on: expected a TIMESTAMP, n of left is of type integer"),
+        ({"order": ["seq"]}, "order: right has no column 'seq'; it has exchange, symbol, local_ts, told_ts, sequence, mid"),
+        ({"name": "Price"}, "left: it has a column 'Price' already; rename that, or drop it"),
     ],
 )
-def test_what_is_no_length_of_time_is_named(spark: SparkSession, arguments: Any, sentence: str) -> None:
+def test_what_is_wrong_is_named(spark: SparkSession, arguments: Any, sentence: str) -> None:
     with pytest.raises(OptionsError) as failure:
         asof_join(frame(spark, [], LEFT), frame(spark, [], RIGHT), **arguments)
     assert str(failure.value) == sentence
+
+
+def test_what_can_not_be_joined_is_named(spark: SparkSession) -> None:
+    left, right = frame(spark, [], LEFT), frame(spark, [], RIGHT)
+    with pytest.raises(OptionsError, match=r"^right: tags is a map, .* leave it out: right.drop\('tags'\)$"):
+        asof_join(left, right.withColumn("tags", functions.create_map("symbol", "mid")))
+    with pytest.raises(OptionsError, match=r"^trades: it has a column 'mid' already; rename that, or drop it$"):
+        markouts(left.withColumn("mid", functions.lit(1)), right)
+    changing = spark.readStream.format("rate").load().selectExpr("'x' AS exchange", "'y' AS symbol", "timestamp AS local_ts")
+    with pytest.raises(OptionsError, match=r"^right: expected a stream as left is one, or a batch as left is one; "):
+        asof_join(left, changing)
 
 
 def test_the_example_of_the_documents_runs(lake: LakeUnderTest) -> None:
