@@ -171,7 +171,12 @@ def test_a_lost_connection_is_told_for_each_symbol(formats: SparkSession, tmp_pa
 def test_the_examples_of_the_documents_run(
     formats: SparkSession, api: SampleHistoryApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    history, buses = re.findall(r"```python\n(.*?)```", Path("docs/spark.md").read_text(), re.DOTALL)
+    page = Path("docs/spark.md").read_text()
+    history, buses = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    [columns] = re.findall(r'spark\.read\.schema\("([^"]+)"\)', page)
+    place = {"symbols": "XBTUSD", "dataTypes": "trade", "apiUrl": api.url, "cacheDir": str(tmp_path)}
+    few = formats.read.schema(columns).format("tardis").options(**ASKED, **place).load()
+    assert len(rows_of(few)[0]) == 2
     minute = history.replace(
         '"to": "2020-02-02"', f'"to": "2020-02-01T00:01:00Z", "apiUrl": {api.url!r}, "cacheDir": "{tmp_path}"'
     )
