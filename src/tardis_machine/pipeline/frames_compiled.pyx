@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True, annotation_typing=False
-"""`frames` compiled: trades and book changes are written in one pass, their levels from rows that were left as text.
+"""`frames` compiled: trades, book changes and snapshots are written in one pass, levels from rows that were left as text.
 
 Whatever is not plain is left to the encoder that `frames` uses, which is the definition: a number by itself, a message whole.
 """
@@ -29,7 +29,7 @@ import orjson
 from msgspec import structs
 
 from ..exchanges import LevelRows, Unread, to_number, verbatim
-from ..messages import UNSET, BookChange, BookLevel, Trade, to_json
+from ..messages import UNSET, BookChange, BookLevel, BookSnapshot, Trade, to_json
 from ..recorded_line import MESSAGE_START, TIME_LENGTH
 from .frames import to_raw_frames as write_raw_frames
 from .frames import to_raw_lines as write_raw_lines
@@ -41,6 +41,7 @@ READS_ROWS = True
 cdef:
     object _BookChange = BookChange
     object _BookLevel = BookLevel
+    object _BookSnapshot = BookSnapshot
     object _LevelRows = LevelRows
     object _Trade = Trade
     object _UNSET = UNSET
@@ -62,6 +63,8 @@ cdef:
     PyMemberDef *_is_snapshot = find_field(BookChange, "is_snapshot")
     PyMemberDef *_bids = find_field(BookChange, "bids")
     PyMemberDef *_asks = find_field(BookChange, "asks")
+    PyMemberDef *_snapshot_bids = find_field(BookSnapshot, "bids")
+    PyMemberDef *_snapshot_asks = find_field(BookSnapshot, "asks")
 
 cdef struct Field:
     const char *key
@@ -85,6 +88,8 @@ cdef list _keys = []
 cdef Field _trade_fields[8]
 cdef Field _symbol_fields[2]
 cdef Field _time_fields[2]
+cdef Field _snapshot_fields[6]
+cdef Field _snapshot_time_fields[2]
 
 
 cdef void _declare(Field *fields, object kind, names):
@@ -97,6 +102,8 @@ cdef void _declare(Field *fields, object kind, names):
 _declare(_trade_fields, Trade, ("symbol", "exchange", "id", "price", "amount", "side", "timestamp", "local_timestamp"))
 _declare(_symbol_fields, BookChange, ("symbol", "exchange"))
 _declare(_time_fields, BookChange, ("timestamp", "local_timestamp"))
+_declare(_snapshot_fields, BookSnapshot, ("symbol", "exchange", "name", "depth", "interval", "grouping"))
+_declare(_snapshot_time_fields, BookSnapshot, ("timestamp", "local_timestamp"))
 
 
 class _UnusualError(ValueError):
@@ -258,6 +265,8 @@ cdef char *_put_message(object message) except NULL:
             at = _put_fields(at, message, _trade_fields, 8)
             at[0] = c"}"
             return at + 1
+        if type(message) is _BookSnapshot:
+            return _put_book_snapshot(message)
     except _UnusualError:
         _used = start
     if type(message) is _BookChange:
@@ -286,6 +295,36 @@ cdef char *_put_book_change(object change) except NULL:
     at = _put_fields(at, change, _time_fields, 2)
     at[0] = c"}"
     return at + 1
+
+
+cdef char *_put_book_snapshot(object snapshot) except NULL:
+    global _used
+    cdef Py_ssize_t start = _used
+    cdef char *at = put(_page + _used, b'{"type":"book_snapshot"', 23)
+    at = _put_fields(at, snapshot, _snapshot_fields, 6)
+    at = put(at, b',"bids":', 8)
+    at = _put_told_side(at, get_field(snapshot, _snapshot_bids))
+    at = put(at, b',"asks":', 8)
+    at = _put_told_side(at, get_field(snapshot, _snapshot_asks))
+    # Making room has moved it on.
+    _used = start
+    at = _put_fields(at, snapshot, _snapshot_time_fields, 2)
+    at[0] = c"}"
+    return at + 1
+
+
+cdef char *_put_told_side(char *at, object levels) except NULL:
+    """Levels that know their JSON, or are written as those of a change are."""
+    global _used
+    cdef bytes printed
+    if PyList_CheckExact(levels):
+        return _put_side(at, levels)
+    printed = getattr(levels, "printed", None)
+    if printed is None:
+        raise _UnusualError
+    _used = at - _page
+    _make_room(PyBytes_GET_SIZE(printed) + ROOM)
+    return put(_page + _used, PyBytes_AS_STRING(printed), PyBytes_GET_SIZE(printed))
 
 
 cdef char *_put_fields(char *at, object message, Field *fields, int count) except NULL:

@@ -11,7 +11,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tardis_machine.exchanges import LevelRows
-from tardis_machine.messages import UNSET, BookChange, BookLevel, Disconnect, JsNumber, Liquidation, Trade, js_number, to_json
+from tardis_machine.messages import (
+    UNSET,
+    BookChange,
+    BookLevel,
+    BookSnapshot,
+    Disconnect,
+    JsNumber,
+    Liquidation,
+    Trade,
+    js_number,
+    to_json,
+)
 from tardis_machine.pipeline.frames import to_json_frames, to_raw_frames, to_raw_lines, to_text_frames
 from tests.compiled_or_not import import_as_python, import_compiled
 
@@ -82,15 +93,28 @@ fields = st.one_of(texts, numbers, odd)
 levels = st.lists(st.tuples(st.one_of(numbers, odd), st.one_of(numbers, odd)).map(lambda pair: BookLevel(*pair)), max_size=3)
 trades = st.tuples(texts, texts, fields, fields, fields, fields, fields, texts)
 changes = st.tuples(texts, texts, st.one_of(st.booleans(), odd), levels, levels, fields, texts)
+
+
+class ToldLevels:
+    """Levels that know their JSON, as those of a snapshot may."""
+
+    def __init__(self, levels: list[BookLevel]) -> None:
+        self.printed = b"[" + b",".join(map(to_json, levels)) + b"]"  # type: ignore[arg-type]
+
+
+sides = st.one_of(levels, levels.map(ToldLevels))
+snapshots = st.tuples(texts, texts, texts, numbers, numbers, fields, sides, sides, fields, texts)
 messages = st.one_of(
     trades.map(lambda values: Trade(*values)),
     trades.map(lambda values: Liquidation(*values)),
     changes.map(lambda values: BookChange(*values)),
+    snapshots.map(lambda values: BookSnapshot(*values)),
 )
 
 
 @given(st.lists(messages, max_size=4))
 @example([Trade("a" * size, "b", "1", 1, 0.1, "buy", "t", "t") for size in (1, 8, 256, 257, 70_000)])
+@example([BookSnapshot("a", "b", "c", 1, 0, UNSET, ToldLevels([BookLevel(1, 2)] * 3_000), [], "t", "t")])
 @example([BookChange("a", "b", False, [BookLevel(0.1, 1e-7)] * size, [], None, "t") for size in (0, 1, 4, 3_000)])
 def test_messages_are_written_the_same(some: list[Any]) -> None:
     assert compiled.to_json_lines(some) == python.to_json_lines(some)

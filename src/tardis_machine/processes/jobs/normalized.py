@@ -13,6 +13,7 @@ from ...pipeline.frames import MESSAGES_TO_BYTES, READS_ROWS, to_sized_messages
 from ...pipeline.portions import PLAIN_WEIGHT, in_portions
 from ...pipeline.replay import NormalizedReplay
 from ...pipeline.request import NormalizedRequest
+from ...recorded_line import Lines
 from .answer import instant_us
 from .backlog import Backlog
 from .contract import Events, Output, ReplaySpec
@@ -90,10 +91,12 @@ class NormalizedJob(SteppedJob):
             self._finish(messages, outputs)
         return False
 
-    def _take(self) -> list[tuple[int, list[bytes]]]:
+    def _take(self) -> list[tuple[int, Lines]]:
         """The next lines of all requests, up to the same microsecond."""
         open_queues = [(request, queue) for request, queue in enumerate(self._queues) if queue.has_lines]
         share_bytes = min(max(STEP_BYTES // len(open_queues), LEAST_SHARE_BYTES), self._most_share_bytes)
+        if len(open_queues) == 1 and len(self._queues) == 1:
+            return [(0, self._queues[0].take(share_bytes))]
         key, first = min((queue.last_key(share_bytes), request) for request, queue in open_queues)
         taken = [(request, queue.take_to(key)) for request, queue in open_queues]
         if not any(lines for _, lines in taken):  # the recorder's clock stepped back

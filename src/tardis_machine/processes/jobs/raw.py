@@ -126,8 +126,7 @@ class RawJob(SteppedJob):
         queue.open(outputs)
         if not queue.has_lines:
             return []
-        lines = queue.take(size_bytes)
-        return self._replays[request].feed(queue.period, lines)
+        return self._replays[request].feed(queue.period, queue.take(size_bytes).cut())
 
 
 def _reached_us(lines: list[bytes]) -> int:

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from ...errors import SliceError
-from ...history.reader import read_slice, split_lines
+from ...history.reader import read_slice
 from ...history.slice import Slice
 from ...pipeline.replay import Period
-from ...recorded_line import KEY_LENGTH
+from ...recorded_line import KEY_LENGTH, Lines
 from .contract import Output, SliceDamaged, SliceOpened
 
 __all__ = ["SLICE_WINDOW", "SliceQueue"]
@@ -105,7 +105,7 @@ class SliceQueue:
             end -= 1
         return b""
 
-    def take_to(self, key: bytes) -> list[bytes]:
+    def take_to(self, key: bytes) -> Lines:
         """Takes all lines up to and with those of this key."""
         data, low, high = self._data, self._position, len(self._data)
         # Between low and high, both at the start of a line, lies the first line with a greater key.
@@ -121,13 +121,13 @@ class SliceQueue:
                 high = middle
         return self._take(low)
 
-    def take(self, size_bytes: int) -> list[bytes]:
+    def take(self, size_bytes: int) -> Lines:
         """Takes about as many bytes, to the end of a line."""
         end = self._data.find(b"\n", self._position + size_bytes)
         return self._take(len(self._data) if end < 0 else end + 1)
 
-    def _take(self, end: int) -> list[bytes]:
-        lines = split_lines(self._data[self._position : end])
+    def _take(self, end: int) -> Lines:
+        lines = Lines(self._data, self._position, end)
         self._position = end
         if not self.has_lines:
             self._data, self._position = b"", 0
