@@ -19,7 +19,17 @@ from ..errors import SliceError
 from ..recorded_line import MESSAGE_START, Lines, begins_with_time, split_lines, to_time
 from .slice import Encoding, Slice
 
-__all__ = ["check_lines", "decompress", "fits", "lines_between", "load_slice", "read_lines", "read_slice", "split_lines"]
+__all__ = [
+    "check_lines",
+    "decompress",
+    "fits",
+    "is_at_most",
+    "lines_between",
+    "load_slice",
+    "read_lines",
+    "read_slice",
+    "split_lines",
+]
 
 _NOT_NEWLINE = re.compile(rb"[^\n]")
 _GZIP = 31
@@ -46,6 +56,14 @@ def read_slice(item: Slice) -> bytes:
     if not item.partial:
         return data
     return b"".join([line + b"\n" for line in lines_between(split_lines(data), item.start_us, item.end_us)])
+
+
+def is_at_most(item: Slice, size_bytes: int) -> bool:
+    """Whether a slice has no more bytes, compressed as it is; one that can't be read has none to tell."""
+    try:
+        return (len(item.data or b"") if item.path is None else Path(item.path).stat().st_size) <= size_bytes
+    except OSError:
+        return False
 
 
 def load_slice(item: Slice) -> Slice:
