@@ -32,7 +32,7 @@ from tardis_machine.history.reader import read_lines
 
 NODE_LIBRARY = Path(__file__).parents[1] / ".tools" / "npm" / "node_modules" / "tardis-dev"
 SNAPSHOT_MINUTES = 20
-ALONE = ("binance-futures", "deribit", "okex-swap")
+ALONE = ("binance-futures", "bybit", "deribit", "okex-swap")
 """Exchanges that are measured by themselves too, beside bitmex."""
 NODE_MINUTES = 20
 """Minutes that Node replays: its rate does not depend on how many."""

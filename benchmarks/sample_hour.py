@@ -9,19 +9,21 @@ folder is named after what the market brings, so that no file of an earlier samp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from tardis_machine.filters import optimize_filters, to_compact_json
+from tardis_machine.filters import Filter, optimize_filters, to_compact_json
 from tardis_machine.history.cache import FeedCache
 from tardis_machine.history.slice import MINUTE_US, Slice
 from tardis_machine.pipeline.replay import NormalizedReplay, Period
 from tardis_machine.pipeline.request import parse_normalized_request
+from tardis_machine.recorded_line import to_time_of_ticks
 from tardis_machine.sample.cache_dir import fill_cache
 from tardis_machine.sample.market import EVERYDAY, MOSTLY_UPDATES, SampleMarket
 from tardis_machine.sample.recording import Recording
+from tardis_machine.sample.venues.bybit import BybitVenue
 
 __all__ = ["EXCHANGES", "MARKETS", "SYMBOLS", "cache_dir", "fill", "options", "raw_options", "slices"]
 
@@ -31,17 +33,36 @@ MARKETS = {"everyday": EVERYDAY, "mostly-updates": MOSTLY_UPDATES}
 EXCHANGES = {"bitmex": "XBTUSD", "binance": "BTCUSDT", "coinbase": "BTC-USD", "deribit": "BTC-PERPETUAL", "okex": "BTC-USDT"}
 """Those that are merged, and their symbols."""
 
-SYMBOLS = EXCHANGES | {"binance-futures": "BTCUSDT", "okex-swap": "BTC-USDT-SWAP"}
+SYMBOLS = EXCHANGES | {"binance-futures": "BTCUSDT", "okex-swap": "BTC-USDT-SWAP", "bybit": "BTCUSDT"}
 """All that are replayed."""
+
+MONTHS = {"bybit": "2026-02"}
+"""When they are replayed that did not speak in 2020 as the sample market has them speak."""
+
+
+class BybitRecording(Recording):
+    """Bybit, which the sample market has only live, as a recorder would have heard it from the first minute of a day on."""
+
+    def minute(self, exchange: str, index: int, filters: Sequence[Filter] = ()) -> bytes:
+        venue = BybitVenue(exchange)
+        instrument = next(each for each in venue.instruments(index) if each.symbol == SYMBOLS[exchange])
+        minute, start = self.market.minute(instrument, index), index * MINUTE_US * 10
+        rows = list(venue.rows(self.market, minute, frozenset(item.channel for item in filters)))
+        if index % 1440 == 0:
+            openings = (venue.opening(self.market, minute, item.channel, start) for item in filters)
+            rows += [(start, opening) for opening in openings if opening is not None]
+        lines = [f"{to_time_of_ticks(arrival)} {message}\n" for arrival, message in sorted(rows)]
+        return "".join(lines).encode()
 
 
 def options(exchange: str, minutes: int, *data_types: str, day: int = 1) -> dict[str, object]:
     """A normalized request."""
+    month = MONTHS.get(exchange, "2020-02")
     return {
         "exchange": exchange,
         "symbols": [SYMBOLS[exchange]],
-        "from": f"2020-02-{day:02d}T00:00:00Z",
-        "to": f"2020-02-{day:02d}T{minutes // 60:02d}:{minutes % 60:02d}:00Z",
+        "from": f"{month}-{day:02d}T00:00:00Z",
+        "to": f"{month}-{day:02d}T{minutes // 60:02d}:{minutes % 60:02d}:00Z",
         "dataTypes": list(data_types),
     }
 
@@ -79,7 +100,9 @@ def fill(minutes: int, day: int = 1, market: str = "everyday", exchanges: Iterab
             cache = FeedCache(folder, exchange, tuple(optimize_filters(period.filters)))
             last = cache.find(period.to_us - MINUTE_US, 1)
             if last is None:
-                recording = recording or Recording(SampleMarket(message_mix=MARKETS[market]))
+                if recording is None or isinstance(recording, BybitRecording) != (exchange == "bybit"):
+                    kind = BybitRecording if exchange == "bybit" else Recording
+                    recording = kind(SampleMarket(message_mix=MARKETS[market]))
                 print(f"making {minutes} minutes of {exchange}, {market}: {to_compact_json(period.filters).decode()}", flush=True)
                 fill_cache(folder, exchange, period.filters, period.from_us, period.to_us, recording=recording)
 

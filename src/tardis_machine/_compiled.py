@@ -32,7 +32,6 @@ _PATTERNS = (
     "bronze/payloads.py",
     "bronze/wire.py",
     "computed/bucket.py",
-    "computed/computer.py",
     "pipeline/current_state.py",
 )
 _DECLARATIONS = ("_declarations.pxd", "_book.pxd", "computed/order_book_compiled.pxd")

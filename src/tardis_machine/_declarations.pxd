@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 cdef extern from "Python.h":
@@ -119,3 +119,10 @@ cdef inline char *put_levels(char *at, bytes key, Py_ssize_t count, const char *
             at = put_number(at + 1, 1 << 3 | 2, &price)
             at = put_number(at, 2 << 3 | 2, &amount)
     return at if are_usual else NULL
+
+
+cdef struct Mark:
+    # See `pipeline/marks.py`.
+    int64_t instant_us
+    uint32_t size
+    uint32_t messages

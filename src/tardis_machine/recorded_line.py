@@ -12,7 +12,9 @@ over many of them slice with the lengths below, all others call the functions.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 from .messages import to_timestamp
 
@@ -21,9 +23,11 @@ __all__ = [
     "MESSAGE_START",
     "MINUTE_LENGTH",
     "TIME_LENGTH",
+    "Lines",
     "begins_with_time",
     "clock_of",
     "message_of",
+    "split_lines",
     "time_of",
     "to_clock",
     "to_line",
@@ -81,3 +85,68 @@ def to_time(instant_us: int) -> bytes:
     """The recorded time of an instant in microseconds since 1970."""
     # Every batch of lines is cut at the same two.
     return to_time_of_ticks(instant_us * 10).encode()
+
+
+def split_lines(data: bytes) -> list[bytes]:
+    """Lines without their newline; a last one that lacks it is kept, and so are empty ones."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+class Lines(Sequence[bytes]):
+    """Lines that follow one another in one piece of bytes: what parses them all at once need not have an object for each.
+
+    >>> lines = Lines(b"a\\n\\nb\\nc\\n", 2)
+    >>> list(lines), [list(part) for part in lines.in_parts(1)]
+    ([b'', b'b', b'c'], [[b''], [b'b'], [b'c']])
+    """
+
+    __slots__ = ("_cut", "data", "end", "start")
+
+    def __init__(self, data: bytes, start: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.start = start
+        """Where the first of them begins."""
+        self.end = len(data) if end is None else end
+        """Behind the last of them, and its newline where there is one."""
+        self._cut: list[bytes] | None = None
+
+    def cut(self) -> list[bytes]:
+        """Each by itself."""
+        if self._cut is None:
+            self._cut = split_lines(self.data[self.start : self.end])
+        return self._cut
+
+    def in_parts(self, size_bytes: int) -> Iterator[Lines]:
+        """About so many bytes at a time."""
+        start = self.start
+        while start < self.end:
+            end = self.data.find(b"\n", start + size_bytes - 1, self.end) + 1 or self.end
+            yield Lines(self.data, start, end)
+            start = end
+
+    def are_between(self, low: bytes, high: bytes) -> bool:
+        """Whether they are in [low, high), by the first and the last of them; False also where one of these is empty."""
+        last = self.data.rfind(b"\n", self.start, self.end - 1) + 1 or self.start
+        first_time = self.data[self.start : self.start + TIME_LENGTH]
+        last_time = self.data[last : last + TIME_LENGTH]
+        return b"\n" not in first_time + last_time and low <= first_time and last_time < high
+
+    def __bool__(self) -> bool:
+        return self.start < self.end
+
+    def __len__(self) -> int:
+        return len(self.cut())
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.cut())
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.cut()[place]
+
+    def __eq__(self, other: object) -> bool:
+        return self.cut() == (other.cut() if isinstance(other, Lines) else other)
+
+    __hash__ = None  # type: ignore[assignment]

@@ -53,12 +53,14 @@ async def test_normalized_history_is_the_library_s_own(client: Client, api: Samp
 
 async def test_workers_and_in_process_send_the_same_bytes(api: SampleHistoryApi, tmp_path: Path) -> None:
     asked = options(dataTypes=["trade", "book_change", "trade_bar_1s", "book_snapshot_5_100ms"])
+    # Of several, each runs in a worker of its own, and they are merged as bytes.
+    several = [asked, options(dataTypes=["book_change"]), options(exchange="deribit", symbols=["BTC-PERPETUAL"])]
     bodies = []
     for workers in (0, 2):
         async with running_machine(api, tmp_path, workers=workers) as client:
-            bodies.append(await client.get("/replay-normalized", asked))
+            bodies.append([await client.get("/replay-normalized", each) for each in (asked, several)])
     assert bodies[0] == bodies[1]
-    assert bodies[0][0] == 200
+    assert [status for status, *_ in bodies[0]] == [200, 200]
 
 
 async def test_raw_history_keeps_the_exchange_s_bytes(client: Client, api: SampleHistoryApi, tmp_path: Path) -> None:
@@ -167,6 +169,21 @@ async def test_an_error_after_the_first_byte_cuts_the_transfer(client: Client, a
     api.fail(Fault(body="garbage"), times=1000, when=lambda request: request.start_us % 3_600_000_000 == 15 * 60_000_000)
     with pytest.raises(aiohttp.ClientPayloadError):
         await client.get("/replay-normalized", asked)
+
+
+async def test_one_of_several_that_fails_cuts_the_answer_of_all(api: SampleHistoryApi, tmp_path: Path) -> None:
+    later = {"to": f"{DAY}00:20:00Z"}
+    asked = [options(**later), options(exchange="deribit", symbols=["BTC-PERPETUAL"], **later)]
+    api.fail(
+        Fault(body="garbage"),
+        times=1000,
+        when=lambda request: request.exchange == "deribit" and request.start_us % 3_600_000_000 == 15 * 60_000_000,
+    )
+    async with running_machine(api, tmp_path, workers=2) as client:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await client.get("/replay-normalized", asked)
+        # What failed has left nothing behind.
+        assert await client.lines(asked[0])
 
 
 async def test_a_client_that_leaves_stops_the_work(client: Client) -> None:

@@ -213,39 +213,38 @@ cdef Levels _levels_of(const Level *levels, Py_ssize_t count, Py_ssize_t depth, 
 
 
 cdef char *_put_side(char *room, Levels made, Levels before) except NULL:
-    """The JSON of levels, and where that of each ends."""
-    cdef Py_ssize_t count = made._count, first = 0, last = 0, most = 0, place, known = 0, shift
+    """The JSON of levels, and where that of each ends; of those that were there before, the text is copied."""
+    cdef Py_ssize_t count = made._count, place = 0, other = 0, known = 0, run, start, shift
     cdef const Level *levels = made._levels
     cdef const char *text = NULL
     cdef char *at = room
     if before is not None:
         text = PyBytes_AS_STRING(before.printed)
         known = before._count
-        most = min(count, known)
-        while first < most and _are_same(levels + first, before._levels + first):
-            first += 1
-        while last < most - first and _are_same(levels + count - 1 - last, before._levels + known - 1 - last):
-            last += 1
     at[0] = c"["
     at += 1
-    if first:
-        at = put(at, text + 1, before._ends[first - 1] - 1)
-        memcpy(made._ends, before._ends, first * sizeof(int))
-    for place in range(first, count - last):
+    while place < count:
         if place:
             at[0] = c","
             at += 1
-        at = _put_level(at, levels + place, made._sign)
-        made._ends[place] = <int> (at - room)
-    if last:
-        if count > last:
-            at[0] = c","
-            at += 1
-        place = before._ends[known - last - 1] + 1 if known > last else 1
-        shift = (at - room) - place
-        at = put(at, text + place, before._ends[known - 1] - place)
-        for place in range(last):
-            made._ends[count - last + place] = <int> (before._ends[known - last + place] + shift)
+        # Both have the best level first.
+        while other < known and before._levels[other].key > levels[place].key:
+            other += 1
+        run = 0
+        while place + run < count and other + run < known and _are_same(levels + place + run, before._levels + other + run):
+            run += 1
+        if run == 0:
+            at = _put_level(at, levels + place, made._sign)
+            made._ends[place] = <int> (at - room)
+            place += 1
+            continue
+        start = before._ends[other - 1] + 1 if other else 1
+        shift = (at - room) - start
+        at = put(at, text + start, before._ends[other + run - 1] - start)
+        for other in range(other, other + run):
+            made._ends[place] = <int> (before._ends[other] + shift)
+            place += 1
+        other += 1
     for place in range(count, made._depth):
         at = put(at, b",{}", 3) if place else put(at, b"{}", 2)
     at[0] = c"]"

@@ -6,7 +6,8 @@ lost connection ends that of its exchange.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Container, Iterable, Sequence
+from contextlib import suppress
 from typing import overload
 
 from ..messages import Disconnect, Message
@@ -50,27 +51,38 @@ class Computer:
         if not self._computables:
             return list(messages)
         out: list[Message] = []
-        append = out.append
-        computables, dropped, running = self._computables, self._dropped, self._running
-        for message in messages:
-            kind = type(message)
-            if kind not in dropped:
-                append(message)
-            if kind in computables:
-                try:
-                    computations = running[message.exchange][kind][message.symbol]  # type: ignore[union-attr]
-                except KeyError:
-                    computations = self._begin(message.exchange, kind, message.symbol)  # type: ignore[union-attr]
-                for computation in computations:
-                    computation.update(message, out)
-            elif kind is Disconnect and self._resets:
-                running.pop(message.exchange, None)
+        compute_each(messages, out, self._computables, self._dropped, self._running, self._begin, self._resets)
         return out
 
     def _begin(self, exchange: str, kind: type[Message], symbol: str) -> tuple[Computation, ...]:
         computations = tuple(computable.begin() for computable in self._computables[kind])
         self._running.setdefault(exchange, {}).setdefault(kind, {})[symbol] = computations
         return computations
+
+
+def compute_each(
+    messages: Iterable[Message],
+    out: list[Message],
+    computables: Container[type[Message]],
+    dropped: Container[type[Message]],
+    running: _Running,
+    begin: Callable[[str, type[Message], str], tuple[Computation, ...]],
+    resets: bool,
+) -> None:
+    """What `feed` does with each message: `begin` starts what is not running yet."""
+    for message in messages:
+        kind = type(message)
+        if kind not in dropped:
+            out.append(message)
+        if kind in computables:
+            try:
+                computations = running[message.exchange][kind][message.symbol]  # type: ignore[union-attr]
+            except KeyError:
+                computations = begin(message.exchange, kind, message.symbol)  # type: ignore[union-attr]
+            for computation in computations:
+                computation.update(message, out)
+        elif kind is Disconnect and resets:
+            running.pop(message.exchange, None)
 
 
 @overload
@@ -107,3 +119,8 @@ def compute(
 async def _compute_batches(batches: AsyncIterable[Sequence[Message]], computer: Computer) -> AsyncIterator[list[Message]]:
     async for batch in batches:
         yield computer.feed(batch)
+
+
+# Where it was compiled, the loop runs there.
+with suppress(ImportError):
+    from .computer_compiled import *  # noqa: F403

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.dict cimport PyDict_SetItem
 from cpython.list cimport PyList_CheckExact
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from tardis_machine._declarations cimport PyUnicode_DATA, PyUnicode_New
 
@@ -17,7 +17,7 @@ from sys import intern
 
 import orjson
 
-from ..recorded_line import KEY_LENGTH, MESSAGE_START
+from ..recorded_line import KEY_LENGTH, MESSAGE_START, Lines
 from ._decoding import decode_lines as decode_unusual
 from ._decoding import decode_messages as decode_unusual_messages
 from ._rows import Rows
@@ -29,6 +29,7 @@ cdef:
     object _decode_unusual_messages = decode_unusual_messages
     object _intern = intern
     object _parse_unusual = orjson.loads
+    object _Lines = Lines
     object _Rows = Rows
     Py_ssize_t CLOCK = KEY_LENGTH
     Py_ssize_t HEAD = MESSAGE_START
@@ -68,45 +69,67 @@ def decode_lines(lines, bint with_rows=False):
     """See `_decoding.decode_lines`."""
     cdef list clocks = [], messages = []
     cdef const char *at
+    cdef const char *end
+    cdef const char *newline
+    cdef bytes data
+    if type(lines) is _Lines:
+        data = lines.data
+        at = PyBytes_AS_STRING(data) + <Py_ssize_t> lines.start
+        end = PyBytes_AS_STRING(data) + <Py_ssize_t> lines.end
+        while at < end:
+            newline = <const char *> memchr(at, c"\n", end - at)
+            if newline == NULL:
+                newline = end
+            if not _add_line(at, newline, with_rows, clocks, messages):
+                return _decode_unusual(lines)
+            at = newline + 1
+        return clocks, messages, None
     if not PyList_CheckExact(lines):
         return _decode_unusual(lines)
     for line in <list> lines:
         if not PyBytes_CheckExact(line):
             return _decode_unusual(lines)
-        if PyBytes_GET_SIZE(line) == 0:
-            clocks.append(None)
-            messages.append(None)
-            continue
         at = PyBytes_AS_STRING(line)
-        clock = _clock_of(at) if PyBytes_GET_SIZE(line) > HEAD else None
-        if clock is None:
-            return _decode_unusual(lines)
-        clocks.append(clock)
-        try:
-            messages.append(_message(line, HEAD, with_rows))
-        except Exception:
-            # To say what is wrong, and of which line, is left to the other.
+        if not _add_line(at, at + PyBytes_GET_SIZE(line), with_rows, clocks, messages):
             return _decode_unusual(lines)
     return clocks, messages, None
+
+
+cdef inline bint _add_line(const char *at, const char *end, bint with_rows, list clocks, list messages):
+    """The clock and the message of a line; whether there are such. To say what is wrong, and of which line, is left to the other."""
+    if at == end:
+        clocks.append(None)
+        messages.append(None)
+        return True
+    clock = _clock_of(at) if end - at > HEAD else None
+    if clock is None:
+        return False
+    try:
+        messages.append(_message(at + HEAD, end, with_rows))
+    except Exception:
+        return False
+    clocks.append(clock)
+    return True
 
 
 def decode_messages(texts):
     """See `_decoding.decode_messages`."""
     cdef list messages = []
+    cdef const char *at
     for text in texts:
         if not PyBytes_CheckExact(text):
             return _decode_unusual_messages(texts)
         try:
-            messages.append(_message(text, 0, False))
+            at = PyBytes_AS_STRING(text)
+            messages.append(_message(at, at + PyBytes_GET_SIZE(text), False))
         except Exception as error:
             return messages, error
     return messages, None
 
 
-cdef inline object _message(bytes line, Py_ssize_t head, bint with_rows):
-    """What stands behind the head of a line."""
-    cdef const char *at = PyBytes_AS_STRING(line) + head
-    cdef const char *end = PyBytes_AS_STRING(line) + PyBytes_GET_SIZE(line)
+cdef inline object _message(const char *start, const char *end, bint with_rows):
+    """What is written there. It ends in a newline or a 0, which no value begins with or goes on with."""
+    cdef const char *at = start
     cdef object message
     try:
         message = _value(&at, end, with_rows, 0)
@@ -115,7 +138,7 @@ cdef inline object _message(bytes line, Py_ssize_t head, bint with_rows):
             return message
     except Exception:
         pass
-    return _parse_unusual(line[head:])
+    return _parse_unusual(PyBytes_FromStringAndSize(start, end - start))
 
 
 cdef object _clock_of(const char *line):
@@ -141,7 +164,7 @@ cdef inline void _skip_spaces(const char **cursor) noexcept:
 
 
 cdef object _value(const char **cursor, const char *end, bint with_rows, int depth):
-    """The value at the cursor, which is left behind it. Bytes end in a 0, which no value begins with or goes on with."""
+    """The value at the cursor, which is left behind it."""
     cdef char first
     cdef dict fields
     cdef list items

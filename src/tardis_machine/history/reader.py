@@ -6,20 +6,30 @@ Invariant: what is returned is the whole data of the slice; anything less is a S
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from gzip import BadGzipFile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import zstandard
 from isal import isal_zlib
 
 from ..errors import SliceError
-from ..recorded_line import MESSAGE_START, begins_with_time, to_time
+from ..recorded_line import MESSAGE_START, Lines, begins_with_time, split_lines, to_time
 from .slice import Encoding, Slice
 
-__all__ = ["check_lines", "decompress", "fits", "lines_between", "load_slice", "read_lines", "read_slice", "split_lines"]
+__all__ = [
+    "check_lines",
+    "decompress",
+    "fits",
+    "is_at_most",
+    "lines_between",
+    "load_slice",
+    "read_lines",
+    "read_slice",
+    "split_lines",
+]
 
 _NOT_NEWLINE = re.compile(rb"[^\n]")
 _GZIP = 31
@@ -48,6 +58,14 @@ def read_slice(item: Slice) -> bytes:
     return b"".join([line + b"\n" for line in lines_between(split_lines(data), item.start_us, item.end_us)])
 
 
+def is_at_most(item: Slice, size_bytes: int) -> bool:
+    """Whether a slice has no more bytes, compressed as it is; one that can't be read has none to tell."""
+    try:
+        return (len(item.data or b"") if item.path is None else Path(item.path).stat().st_size) <= size_bytes
+    except OSError:
+        return False
+
+
 def load_slice(item: Slice) -> Slice:
     """The same slice held in memory, compressed as it was, and known to be whole."""
     loaded = replace(item, path=None, data=_read(item))
@@ -60,21 +78,20 @@ def read_lines(item: Slice) -> list[bytes]:
     return split_lines(read_slice(item))
 
 
-def split_lines(data: bytes) -> list[bytes]:
-    """Lines without their newline; a last one that lacks it is kept, and so are empty ones."""
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    return lines
+LinesT = TypeVar("LinesT", list[bytes], Sequence[bytes])
 
 
-def lines_between(lines: list[bytes], from_us: int, to_us: int) -> list[bytes]:
+def lines_between(lines: LinesT, from_us: int, to_us: int) -> LinesT:
     """Of lines in time order, those recorded in [from_us, to_us); only lines at the edges are looked at.
 
     An empty line has no time of its own: it goes with the line before it.
     """
     # A line is its timestamp and more, so whole lines compare as their timestamps do.
     low, high = to_time(from_us), to_time(to_us)
+    if isinstance(lines, Lines):
+        if lines.are_between(low, high):
+            return lines
+        lines = lines.cut()
     count = len(lines)
     start = next((index for index, line in enumerate(lines) if line), count)
     if start < count and lines[start] < low:

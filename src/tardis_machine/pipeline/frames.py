@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
+from operator import itemgetter
 from struct import pack
 from typing import Literal
 
 from ..messages import Message, to_json_lines
 from ..recorded_line import MESSAGE_START
 from .csv_rows import to_csv_rows
+from .marks import MARK, instant_us
 
 __all__ = [
     "LINES_TO_BYTES",
@@ -21,6 +24,7 @@ __all__ = [
     "Form",
     "to_json_frames",
     "to_json_lines",
+    "to_marked_messages",
     "to_raw_frames",
     "to_raw_lines",
     "to_sized_lines",
@@ -89,6 +93,21 @@ def to_sized_messages(messages: Sequence[Message], form: Form) -> tuple[bytes, l
     if form == "lines":
         return data, [len(payload) + 1 for payload in payloads]
     return to_text_frames(payloads), [_framed_size(payload) for payload in payloads]
+
+
+def to_marked_messages(messages: Sequence[Message], form: Form) -> tuple[bytes, bytes]:
+    """Normalized messages as lines or frames, with their marks."""
+    data, sizes = to_sized_messages(messages, form)
+    marks = [
+        MARK.pack(instant, sum(size for _, size in run), len(run))
+        for instant, run in (
+            (instant, list(run))
+            for instant, run in groupby(
+                zip([instant_us(message.local_timestamp) for message in messages], sizes, strict=True), itemgetter(0)
+            )
+        )
+    ]
+    return data, b"".join(marks)
 
 
 def to_sized_lines(lines: Sequence[bytes], form: Form) -> tuple[bytes, list[int]]:

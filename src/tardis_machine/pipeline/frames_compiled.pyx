@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True, annotation_typing=False
-"""`frames` compiled: trades and book changes are written in one pass, their levels from rows that were left as text.
+"""`frames` compiled: trades, book changes and snapshots are written in one pass, levels from rows that were left as text.
 
 Whatever is not plain is left to the encoder that `frames` uses, which is the definition: a number by itself, a message whole.
 """
@@ -9,11 +9,12 @@ from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from libc.math cimport floor, rint
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove
 
 from tardis_machine._declarations cimport (
+    Mark,
     PyMemberDef,
     PyUnicode_CheckExact,
     PyUnicode_DATA,
@@ -29,18 +30,21 @@ import orjson
 from msgspec import structs
 
 from ..exchanges import LevelRows, Unread, to_number, verbatim
-from ..messages import UNSET, BookChange, BookLevel, Trade, to_json
+from ..messages import UNSET, BookChange, BookLevel, BookSnapshot, Trade, to_json
 from ..recorded_line import MESSAGE_START, TIME_LENGTH
+from .frames import to_marked_messages as write_marked_messages
 from .frames import to_raw_frames as write_raw_frames
 from .frames import to_raw_lines as write_raw_lines
+from .marks import instant_us
 
-__all__ = ["READS_ROWS", "to_json_frames", "to_json_lines", "to_raw_frames", "to_raw_lines"]
+__all__ = ["READS_ROWS", "to_json_frames", "to_json_lines", "to_marked_messages", "to_raw_frames", "to_raw_lines"]
 
 READS_ROWS = True
 
 cdef:
     object _BookChange = BookChange
     object _BookLevel = BookLevel
+    object _BookSnapshot = BookSnapshot
     object _LevelRows = LevelRows
     object _Trade = Trade
     object _UNSET = UNSET
@@ -48,6 +52,8 @@ cdef:
     object _to_json = to_json
     object _to_number = to_number
     object _verbatim = verbatim
+    object _instant_us = instant_us
+    object _write_marked_messages = write_marked_messages
     object _write_raw_frames = write_raw_frames
     object _write_raw_lines = write_raw_lines
     Py_ssize_t _TIME_LENGTH = TIME_LENGTH
@@ -62,6 +68,8 @@ cdef:
     PyMemberDef *_is_snapshot = find_field(BookChange, "is_snapshot")
     PyMemberDef *_bids = find_field(BookChange, "bids")
     PyMemberDef *_asks = find_field(BookChange, "asks")
+    PyMemberDef *_snapshot_bids = find_field(BookSnapshot, "bids")
+    PyMemberDef *_snapshot_asks = find_field(BookSnapshot, "asks")
 
 cdef struct Field:
     const char *key
@@ -85,6 +93,8 @@ cdef list _keys = []
 cdef Field _trade_fields[8]
 cdef Field _symbol_fields[2]
 cdef Field _time_fields[2]
+cdef Field _snapshot_fields[6]
+cdef Field _snapshot_time_fields[2]
 
 
 cdef void _declare(Field *fields, object kind, names):
@@ -97,6 +107,8 @@ cdef void _declare(Field *fields, object kind, names):
 _declare(_trade_fields, Trade, ("symbol", "exchange", "id", "price", "amount", "side", "timestamp", "local_timestamp"))
 _declare(_symbol_fields, BookChange, ("symbol", "exchange"))
 _declare(_time_fields, BookChange, ("timestamp", "local_timestamp"))
+_declare(_snapshot_fields, BookSnapshot, ("symbol", "exchange", "name", "depth", "interval", "grouping"))
+_declare(_snapshot_time_fields, BookSnapshot, ("timestamp", "local_timestamp"))
 
 
 class _UnusualError(ValueError):
@@ -158,20 +170,101 @@ def to_json_lines(messages):
 def to_json_frames(messages):
     """See `frames.to_json_frames`."""
     global _used
-    cdef Py_ssize_t start, size, header
     _used = 0
     _make_room(ROOM)
     for message in messages:
-        start = _used
-        # Nearly all have a header of four bytes.
-        _used += 4
-        size = _put_message(message) - _page - start - 4
-        header = _header_size(size)
-        if header != 4:
-            memmove(_page + start + header, _page + start + 4, size)
-        _used = start + header + size
-        _put_header(_page + start, size)
+        _put_frame(message)
     return _take_page()
+
+
+cdef inline int _put_frame(object message) except -1:
+    global _used
+    cdef Py_ssize_t start = _used, size, header
+    # Nearly all have a header of four bytes.
+    _used += 4
+    size = _put_message(message) - _page - start - 4
+    header = _header_size(size)
+    if header != 4:
+        memmove(_page + start + header, _page + start + 4, size)
+    _used = start + header + size
+    _put_header(_page + start, size)
+    return 0
+
+
+def to_marked_messages(messages, form):
+    """See `frames.to_marked_messages`."""
+    global _used
+    cdef bytes marks
+    cdef Mark *mark
+    cdef Mark *first
+    cdef Py_ssize_t start
+    cdef int64_t instant
+    cdef char *at
+    cdef bint is_framed = form == "frames"
+    if not (is_framed or form == "lines"):
+        return _write_marked_messages(messages, form)
+    marks = PyBytes_FromStringAndSize(NULL, len(messages) * sizeof(Mark))
+    first = <Mark *> PyBytes_AS_STRING(marks)
+    mark = first - 1
+    last_clock = None
+    _used = 0
+    _make_room(ROOM)
+    for message in messages:
+        clock = _clock_of(message)
+        # Those of a line have the very same text.
+        if clock is not last_clock:
+            last_clock = clock
+            instant = _instant_of(clock)
+            if mark < first or instant != mark.instant_us:
+                mark += 1
+                mark[0] = Mark(instant, 0, 0)
+        start = _used
+        if is_framed:
+            _put_frame(message)
+        else:
+            at = _put_message(message)
+            at[0] = c"\n"
+            _used = at + 1 - _page
+        mark.size += <uint32_t> (_used - start)
+        mark.messages += 1
+    return _take_page(), marks[: (<char *> (mark + 1)) - PyBytes_AS_STRING(marks)]
+
+
+cdef inline object _clock_of(object message):
+    if type(message) is _BookChange:
+        return get_field(message, _time_fields[1].place)
+    if type(message) is _Trade:
+        return get_field(message, _trade_fields[7].place)
+    return message.local_timestamp
+
+
+# The second that was read last, and when it began.
+cdef char _second[19]
+cdef int64_t _second_us = -1
+
+
+cdef int64_t _instant_of(object clock) except? -1:
+    """See `marks.instant_us`: only digits of seconds that were read before are read here."""
+    global _second_us
+    cdef const char *text
+    cdef int64_t micros = 0, instant
+    cdef int place
+    if not (PyUnicode_CheckExact(clock) and PyUnicode_IS_COMPACT_ASCII(clock) and PyUnicode_GET_LENGTH(clock) == 27):
+        return _instant_us(clock)
+    text = <const char *> PyUnicode_DATA(clock)
+    for place in range(20, 26):
+        if not c"0" <= text[place] <= c"9":
+            return _instant_us(clock)
+        micros = 10 * micros + text[place] - c"0"
+    if text[19] != c"." or text[26] != c"Z":
+        return _instant_us(clock)
+    if _second_us >= 0 and memcmp(text, _second, 19) == 0:
+        return _second_us + micros
+    instant = _instant_us(clock)
+    if instant > micros:
+        memcpy(_second, text, 19)
+        _second_us = instant - micros
+    return instant
 
 
 cdef inline Py_ssize_t _header_size(Py_ssize_t size) noexcept:
@@ -258,6 +351,8 @@ cdef char *_put_message(object message) except NULL:
             at = _put_fields(at, message, _trade_fields, 8)
             at[0] = c"}"
             return at + 1
+        if type(message) is _BookSnapshot:
+            return _put_book_snapshot(message)
     except _UnusualError:
         _used = start
     if type(message) is _BookChange:
@@ -286,6 +381,36 @@ cdef char *_put_book_change(object change) except NULL:
     at = _put_fields(at, change, _time_fields, 2)
     at[0] = c"}"
     return at + 1
+
+
+cdef char *_put_book_snapshot(object snapshot) except NULL:
+    global _used
+    cdef Py_ssize_t start = _used
+    cdef char *at = put(_page + _used, b'{"type":"book_snapshot"', 23)
+    at = _put_fields(at, snapshot, _snapshot_fields, 6)
+    at = put(at, b',"bids":', 8)
+    at = _put_told_side(at, get_field(snapshot, _snapshot_bids))
+    at = put(at, b',"asks":', 8)
+    at = _put_told_side(at, get_field(snapshot, _snapshot_asks))
+    # Making room has moved it on.
+    _used = start
+    at = _put_fields(at, snapshot, _snapshot_time_fields, 2)
+    at[0] = c"}"
+    return at + 1
+
+
+cdef char *_put_told_side(char *at, object levels) except NULL:
+    """Levels that know their JSON, or are written as those of a change are."""
+    global _used
+    cdef bytes printed
+    if PyList_CheckExact(levels):
+        return _put_side(at, levels)
+    printed = getattr(levels, "printed", None)
+    if printed is None:
+        raise _UnusualError
+    _used = at - _page
+    _make_room(PyBytes_GET_SIZE(printed) + ROOM)
+    return put(_page + _used, PyBytes_AS_STRING(printed), PyBytes_GET_SIZE(printed))
 
 
 cdef char *_put_fields(char *at, object message, Field *fields, int count) except NULL:

@@ -16,12 +16,13 @@ from ..errors import NormalizeError, OptionsError
 from ..exchanges import Json, Mapper, decode_lines, exchange_named, feed_messages, make_mappers
 from ..filters import Filter, merge_filters
 from ..messages import Disconnect, Message, parse_timestamp_us
-from ..recorded_line import MESSAGE_START, clock_of, time_of, to_clock
+from ..recorded_line import MESSAGE_START, Lines, clock_of, time_of, to_clock
 
 __all__ = ["Decoded", "Normalizer", "messages_of", "symbol_filter"]
 
 # What was parsed is still in the processor's cache when it is mapped.
 _LINES_DECODED = 250
+_BYTES_DECODED = 64 * 1024
 
 
 @dataclass
@@ -92,9 +93,13 @@ class Normalizer:
     def feed_lines(self, lines: Sequence[bytes]) -> list[Message]:
         """The normalized messages of recorded lines; an empty line is a lost connection."""
         out: list[Message] = []
+        unread = tuple(mapper.unread for mapper in self._mappers or () if mapper.unread)
+        if isinstance(lines, Lines) and self._prepare is None and not unread:
+            for part in lines.in_parts(_BYTES_DECODED):
+                self.feed_decoded(Decoded(part, *decode_lines(part, self._only_written)), out)
+            return out
         if self._prepare is not None:
             lines = [self._prepare(line) for line in lines]
-        unread = tuple(mapper.unread for mapper in self._mappers or () if mapper.unread)
         if unread and lines and b"" not in lines:
             last = clock_of(lines[-1])
             lines = [line for line in lines if not line.startswith(unread, MESSAGE_START)]

@@ -88,11 +88,11 @@ class NormalizedReplay:
             for start, end in pairwise([request.from_us, *switches, request.to_us])
         ]
 
-    def feed(self, period: Period, lines: list[bytes]) -> list[Message]:
+    def feed(self, period: Period, lines: Sequence[bytes]) -> list[Message]:
         """The messages of a batch of lines."""
         return self.compute(self.normalize(period, lines))
 
-    def normalize(self, period: Period, lines: list[bytes]) -> list[Message]:
+    def normalize(self, period: Period, lines: Sequence[bytes]) -> list[Message]:
         """The messages of a batch of lines, without computed ones. They are to be given to `compute` in their order."""
         messages = self._normalizer_for(period).feed_lines(lines_between(lines, period.from_us, period.to_us))
         return messages if self._symbols is None else messages_of(messages, self._symbols)

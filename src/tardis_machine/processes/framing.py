@@ -29,8 +29,8 @@ HEADER = Struct("<QBI")
 NO_JOB = 0
 """Stands for the job where a log line is sent."""
 _KIND_PICKLED, _KIND_CHUNK, _KIND_EVENTS = 0, 1, 2
-# messages, request, reached_us; the data follows
-_CHUNK = Struct("<IHq")
+# messages, request, reached_us, bytes of marks; these and the data follow
+_CHUNK = Struct("<IHqI")
 
 
 def to_command(job: int, name: str, arguments: tuple[Any, ...]) -> bytes:
@@ -57,15 +57,18 @@ def take_commands(received: bytearray) -> list[tuple[int, str, tuple[Any, ...]]]
 def to_frame(job: int, output: Output) -> bytes:
     """An output for the server."""
     if isinstance(output, Chunk) and not output.moments:
-        head = HEADER.pack(job, _KIND_CHUNK, len(output.data) + _CHUNK.size)
-        return head + _CHUNK.pack(output.messages, output.request, output.reached_us) + output.data
+        head = HEADER.pack(job, _KIND_CHUNK, len(output.data) + len(output.marks) + _CHUNK.size)
+        fields = _CHUNK.pack(output.messages, output.request, output.reached_us, len(output.marks))
+        return b"".join((head, fields, output.marks, output.data))
     return _to_pickled(job, output, _KIND_EVENTS if isinstance(output, Events) else _KIND_PICKLED)
 
 
 def parse_output(kind: int, payload: bytearray) -> Output:
     """The output of a frame."""
     if kind == _KIND_CHUNK:
-        return Chunk(memoryview(payload)[_CHUNK.size :], *_CHUNK.unpack_from(payload))
+        messages, request, reached_us, marks_size = _CHUNK.unpack_from(payload)
+        content = memoryview(payload)[_CHUNK.size :]
+        return Chunk(content[marks_size:], messages, request, reached_us, marks=content[:marks_size])
     if kind == _KIND_EVENTS:
         return PackedEvents(payload)
     output: Output = pickle.loads(payload)  # noqa: S301 - from our own child process

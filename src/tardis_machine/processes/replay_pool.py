@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from itertools import count
 from math import inf
 
@@ -20,13 +20,14 @@ from ..history.client import HistoryClient
 from ..pipeline.request import NormalizedRequest, RawRequest
 from ..telemetry import get_logger
 from .child import ChildProcess
-from .chunk_windows import ChunkWindow, ChunkWindows
+from .chunk_windows import ChunkWindows
 from .in_process import InProcess
 from .jobs import replay
-from .jobs.contract import Chunk, Events, Failed, Hearing, News, ReplaySpec
+from .jobs.contract import Chunk, Events, ReplaySpec
+from .merged_replay import MergedReplay
 from .output_queue import OutputQueue
-from .runner import Executor, RunningJob
-from .slice_sender import SliceSender
+from .runner import Executor
+from .started_replay import StartedReplay, started_replay
 from .steering import Steering
 
 __all__ = ["SYMBOLS_TOGETHER", "ReplayPool"]
@@ -155,33 +156,35 @@ class ReplayPool:
         """
         if not await _happens_within(self._available, _REPLACEMENT_TIMEOUT_S):
             raise WorkerError("no worker process is running")
-        worker = min(self._workers, key=lambda candidate: len(candidate.queues))
-        senders: list[SliceSender] = []
-
-        def take(news: News) -> None:
-            assert not isinstance(news, Hearing)
-            senders[news.request].take(news)
-
-        queue = OutputQueue(on_news=take)
-        self._queues.add(queue)
-        try:
-            with (
-                ChunkWindow(self._windows, spec) as window,
-                RunningJob(worker, next(self._numbers), replace(spec, window=window.chunks), queue) as job,
-            ):
-                attach(Steering(job.command, lambda error: queue.put(Failed(error))))
-                requests: Sequence[RawRequest | NormalizedRequest] = spec.requests
-                for place, request in enumerate(requests):
-                    senders.append(SliceSender(client, request, place, job.command, queue.put, asker=job))
-                async for output in job:
+        asker = object()
+        if len(self._workers) == 1 or not spec.is_divisible:
+            async with self._started(client, spec, asker) as whole:
+                attach(whole.steering)
+                async for output in whole:
                     yield output
-                    if isinstance(output, Chunk):
-                        job.command("grant", 1 + window.grow())
-        finally:
-            self._queues.discard(queue)
-            # All are cancelled before anything is waited for: this task itself may be cancelled while it waits.
-            fetching = [task for sender in senders for task in sender.cancel()]
-            await asyncio.gather(*fetching, return_exceptions=True)
+            return
+        async with AsyncExitStack() as stack:
+            parts = [
+                await stack.enter_async_context(
+                    self._started(client, replace(spec, requests=[request], is_marked=True, is_cut=False), asker)
+                )
+                for request in spec.requests
+            ]
+            merged = MergedReplay(parts, spec.is_cut)
+            attach(merged.steering)
+            async for chunk in merged.chunks():
+                yield chunk
+
+    @asynccontextmanager
+    async def _started(self, client: HistoryClient, spec: ReplaySpec, asker: Hashable) -> AsyncGenerator[StartedReplay, None]:
+        """A replay in the worker that has the fewest."""
+        worker = min(self._workers, key=lambda candidate: len(candidate.queues))
+        async with started_replay(worker, next(self._numbers), client, spec, self._windows, asker) as (started, queue):
+            self._queues.add(queue)
+            try:
+                yield started
+            finally:
+                self._queues.discard(queue)
 
 
 def _count_symbols(request: RawRequest | NormalizedRequest) -> int:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tardis_machine.exchanges._rows import LevelRows, Rows, is_array
 from tardis_machine.messages import BookLevel
+from tardis_machine.recorded_line import Lines
 from tests.compiled_or_not import import_as_python, import_compiled
 
 (compiled,), (python,) = (load("tardis_machine.exchanges._decoding") for load in (import_compiled, import_as_python))
@@ -61,6 +62,11 @@ def assert_same(lines: Any) -> None:
     # Twice: what the first one learns, the second one uses.
     for with_rows in (False, True, False, True):
         assert outcome(compiled.decode_lines(lines, with_rows)) == expected
+        # The same lines in one piece, which others stand around; there a line has no newline in it.
+        if not any(b"\n" in bytes(line) for line in lines):
+            joined = b"".join(bytes(line) + b"\n" for line in lines)
+            for piece in (Lines(b"}\n" + joined + b"{}", 2, 2 + len(joined)), Lines(joined)):
+                assert outcome(compiled.decode_lines(piece, with_rows)) == outcome(python.decode_lines(piece)) == expected
 
 
 def test_the_compiled_one_is_in_use() -> None:

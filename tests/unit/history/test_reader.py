@@ -25,7 +25,7 @@ from tardis_machine.history.reader import (
     split_lines,
 )
 from tardis_machine.history.slice import MINUTE_US, Encoding, Slice
-from tardis_machine.recorded_line import to_time
+from tardis_machine.recorded_line import Lines, to_time
 
 START_US = 1_559_347_200_000_000  # 2019-06-01T00:00Z
 DATA = b"".join(to_time(START_US + n * 1_000_000) + b' {"n":%d,"pad":"%s"}\n' % (n, b"x" * (n * 37 % 500)) for n in range(60))
@@ -149,7 +149,12 @@ def line(second: float) -> bytes:
 
 
 def between(lines: list[bytes], low: float, high: float) -> list[bytes]:
-    return lines_between(lines, START_US + int(low * 1e6), START_US + int(high * 1e6))
+    bounds = START_US + int(low * 1e6), START_US + int(high * 1e6)
+    kept = lines_between(lines, *bounds)
+    # In one piece they are cut at the same places.
+    joined = b"".join(each + b"\n" for each in lines)
+    assert lines_between(Lines(b"before\n" + joined, 7), *bounds) == kept
+    return kept
 
 
 def test_cuts_by_time_from_inclusive_to_exclusive() -> None:

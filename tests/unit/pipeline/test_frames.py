@@ -11,8 +11,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tardis_machine.exchanges import LevelRows
-from tardis_machine.messages import UNSET, BookChange, BookLevel, Disconnect, JsNumber, Liquidation, Trade, js_number, to_json
+from tardis_machine.messages import (
+    UNSET,
+    BookChange,
+    BookLevel,
+    BookSnapshot,
+    Disconnect,
+    JsNumber,
+    Liquidation,
+    Trade,
+    js_number,
+    to_json,
+)
 from tardis_machine.pipeline.frames import to_json_frames, to_raw_frames, to_raw_lines, to_text_frames
+from tardis_machine.pipeline.marks import MARK
 from tests.compiled_or_not import import_as_python, import_compiled
 
 (compiled,), (python,) = (load("tardis_machine.pipeline.frames") for load in (import_compiled, import_as_python))
@@ -59,7 +71,7 @@ def test_normalized_frames_are_the_messages_json() -> None:
 
 
 def test_the_compiled_ones_are_in_use() -> None:
-    for name in ("to_json_frames", "to_json_lines", "to_raw_frames", "to_raw_lines"):
+    for name in ("to_json_frames", "to_json_lines", "to_marked_messages", "to_raw_frames", "to_raw_lines"):
         assert getattr(compiled, name).__module__ == "tardis_machine.pipeline.frames_compiled"
     assert python.to_json_frames.__module__ == "tardis_machine.pipeline.frames"
     assert (compiled.READS_ROWS, python.READS_ROWS) == (True, False)
@@ -82,20 +94,57 @@ fields = st.one_of(texts, numbers, odd)
 levels = st.lists(st.tuples(st.one_of(numbers, odd), st.one_of(numbers, odd)).map(lambda pair: BookLevel(*pair)), max_size=3)
 trades = st.tuples(texts, texts, fields, fields, fields, fields, fields, texts)
 changes = st.tuples(texts, texts, st.one_of(st.booleans(), odd), levels, levels, fields, texts)
+
+
+class ToldLevels:
+    """Levels that know their JSON, as those of a snapshot may."""
+
+    def __init__(self, levels: list[BookLevel]) -> None:
+        self.printed = b"[" + b",".join(map(to_json, levels)) + b"]"  # type: ignore[arg-type]
+
+
+sides = st.one_of(levels, levels.map(ToldLevels))
+snapshots = st.tuples(texts, texts, texts, numbers, numbers, fields, sides, sides, fields, texts)
 messages = st.one_of(
     trades.map(lambda values: Trade(*values)),
     trades.map(lambda values: Liquidation(*values)),
     changes.map(lambda values: BookChange(*values)),
+    snapshots.map(lambda values: BookSnapshot(*values)),
 )
 
 
 @given(st.lists(messages, max_size=4))
 @example([Trade("a" * size, "b", "1", 1, 0.1, "buy", "t", "t") for size in (1, 8, 256, 257, 70_000)])
+@example([BookSnapshot("a", "b", "c", 1, 0, UNSET, ToldLevels([BookLevel(1, 2)] * 3_000), [], "t", "t")])
 @example([BookChange("a", "b", False, [BookLevel(0.1, 1e-7)] * size, [], None, "t") for size in (0, 1, 4, 3_000)])
 def test_messages_are_written_the_same(some: list[Any]) -> None:
     assert compiled.to_json_lines(some) == python.to_json_lines(some)
     assert compiled.to_json_frames(some) == python.to_json_frames(some)
     assert read_frames(compiled.to_json_frames(some)) == [to_json(message) for message in some]
+
+
+clocks = st.one_of(
+    st.integers(0, 3_000_000).map(lambda micros: f"2020-02-29T23:59:5{micros // 1_000_000}.{micros % 1_000_000:06d}Z"),
+    st.sampled_from(["2020-02-30T00:00:00.000000Z", "2020-01-01T00:00:00.001Z", "2020-01-01T00:00:00.00000xZ", "é" * 27]),
+)
+
+
+@given(st.lists(st.tuples(clocks, st.integers(1, 3)), max_size=6))
+def test_messages_are_marked_with_their_instants(some: list[tuple[str, int]]) -> None:
+    messages = [
+        message
+        for clock, copies in some
+        for message in (
+            BookChange("a", "b", False, [], [], "t", clock),
+            Disconnect("b", clock),
+            Trade("a", "b", "1", 1, 1, "buy", "t", clock),
+        )[:copies]
+    ]
+    for form in ("lines", "frames", "none"):
+        data, marks = compiled.to_marked_messages(messages, form)
+        assert (data, marks) == python.to_marked_messages(messages, form)
+        told = list(MARK.iter_unpack(marks))
+        assert (sum(size for _, size, _ in told), sum(count for *_, count in told)) == (len(data), len(messages))
 
 
 number_texts = st.one_of(

@@ -35,7 +35,17 @@ def test_commands_are_taken_when_they_are_whole(commands: list[tuple[int, str, t
     assert not received
 
 
-@pytest.mark.parametrize("output", [Chunk(b"abc", 3, 2, 1_580_515_200_000_000), Chunk(b"", 7), SliceOpened(1), Done()])
+@pytest.mark.parametrize(
+    "output",
+    [
+        Chunk(b"abc", 3, 2, 1_580_515_200_000_000),
+        Chunk(b"", 7),
+        Chunk(b"abc", 3, 0, 1, marks=b"marks"),
+        Chunk(b"abc", 3, 0, 1, moments=[(1, 3, 3, 0)]),
+        SliceOpened(1),
+        Done(),
+    ],
+)
 def test_outputs(output: Chunk | SliceOpened | Done) -> None:
     frame = to_frame(5, output)
     job, kind, size = HEADER.unpack_from(frame)

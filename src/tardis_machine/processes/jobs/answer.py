@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from ...messages import parse_timestamp_us
 from ...pipeline.compression import compressor
 from .contract import CHUNK_BYTES, Chunk, Moment, Output, ReplaySpec
 
-__all__ = ["Answer", "instant_us"]
+__all__ = ["Answer"]
 
 
 class Answer:
@@ -26,6 +25,8 @@ class Answer:
         """Whether chunks say where they can be cut in time."""
         # Bytes, how many messages they are, the local time of the last of them, and where they can be cut.
         self._parts: deque[tuple[bytes, int, int, Sequence[Moment]]] = deque()
+        # Of the parts that wait, where they are to be merged with those of others.
+        self._marks: deque[bytes] = deque()
         self._pending_bytes = 0
         # Local time of the last message that left.
         self._reached_us = 0
@@ -56,6 +57,11 @@ class Answer:
         self._parts.append((data, messages, reached_us, moments))
         self._pending_bytes += len(data)
 
+    def add_marked(self, data: bytes, marks: bytes, messages: int, reached_us: int) -> None:
+        """The same with its marks."""
+        self._marks.append(marks)
+        self.add(data, messages, reached_us)
+
     def send(self, chunk: Chunk, outputs: list[Output]) -> None:
         """A chunk that waits for nothing."""
         outputs.append(chunk)
@@ -80,9 +86,12 @@ class Answer:
             self._send_moments(outputs, is_last=is_last)
             return
         parts: list[bytes] = []
+        marks: list[bytes] = []
         size_bytes = messages = 0
         while self._parts and size_bytes < CHUNK_BYTES:
             part, count, reached_us, _ = self._parts.popleft()
+            if self._marks:
+                marks.append(self._marks.popleft())
             parts.append(part)
             size_bytes += len(part)
             messages += count
@@ -91,8 +100,8 @@ class Answer:
         data = b"".join(parts)
         if self._compressor is not None and (data or is_last):
             data = self._compressor(data, is_last)
-        if data or (messages and not self._has_bytes):
-            self.send(Chunk(data, messages, reached_us=self._reached_us), outputs)
+        if data or marks or (messages and not self._has_bytes):
+            self.send(Chunk(data, messages, reached_us=self._reached_us, marks=b"".join(marks)), outputs)
 
     def _send_moments(self, outputs: list[Output], *, is_last: bool) -> None:
         """The same, and each part can be read as soon as its moment has come."""
@@ -127,11 +136,3 @@ class Answer:
             moments.append((0, end + len(parts[-1]), 0, 0))
         if moments:
             self.send(Chunk(b"".join(parts), messages, reached_us=self._reached_us, moments=moments), outputs)
-
-
-def instant_us(clock: str) -> int:
-    """When that is; 0 where it is no time, as a recording may hold anything."""
-    try:
-        return parse_timestamp_us(clock)
-    except ValueError:
-        return 0

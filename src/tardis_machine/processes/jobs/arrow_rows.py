@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from ...messages import Message
 from ...pipeline.arrow_stream import ROWS, ArrowStream
+from ...pipeline.marks import instant_us
 from ...pipeline.request import NormalizedRequest
-from .answer import Answer, instant_us
+from .answer import Answer
 
 __all__ = ["ArrowRows"]
 

@@ -93,6 +93,8 @@ class ReplaySpec(msgspec.Struct, frozen=True):
     """Chunks that may be on their way at first; `grant` adds to them."""
     is_cut: bool = False
     """Whether chunks say where they can be cut in time; so they do, too, after the command `cut`."""
+    is_marked: bool = False
+    """Whether the chunks of its one request have marks, to be merged with those of others."""
     opening_us: int | None = None
     """The answer begins at this local time, with all that holds then; what is read before it only leads up to it."""
     faults: BadDay | None = None
@@ -101,6 +103,13 @@ class ReplaySpec(msgspec.Struct, frozen=True):
     def is_raw(self) -> bool:
         """Whether recorded lines are wanted, as they are."""
         return isinstance(self.requests[0], RawRequest)
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether each request may be a job of its own, of which the bytes are merged: one stream of events or of compressed bytes, and
+        what happens to all requests alike, can't be made by several."""
+        is_plain = self.publish is None and self.compression is None and self.faults is None and self.opening_us is None
+        return is_plain and len(self.requests) > 1 and not self.is_raw and self.form in ("lines", "frames")
 
 
 class LiveSpec(msgspec.Struct, frozen=True):
@@ -163,6 +172,8 @@ class Chunk(msgspec.Struct, gc=False):
     """In a replay, the local time of its last message; 0 where that has none."""
     moments: Sequence[Moment] = ()
     """In a replay that is cut, its instants in the order in which they are to be sent."""
+    marks: bytes | memoryview = b""
+    """Of one that is to be merged with others, the marks of its bytes."""
 
 
 class Events(msgspec.Struct, gc=False):

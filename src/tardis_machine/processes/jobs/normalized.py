@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...messages import Disconnect, Message
-from ...pipeline.frames import MESSAGES_TO_BYTES, READS_ROWS, to_sized_messages
+from ...pipeline.frames import MESSAGES_TO_BYTES, READS_ROWS, to_marked_messages, to_sized_messages
+from ...pipeline.marks import MARK, instant_us
 from ...pipeline.portions import PLAIN_WEIGHT, in_portions
 from ...pipeline.replay import NormalizedReplay
 from ...pipeline.request import NormalizedRequest
-from .answer import instant_us
+from ...recorded_line import Lines, clock_of
 from .backlog import Backlog
 from .contract import Events, Output, ReplaySpec
 from .moments import to_moments
@@ -31,6 +32,8 @@ STEP_BYTES = 256 * 1024
 LEAST_SHARE_BYTES = 16 * 1024
 # At most: what comes of it is written while the processor still has it at hand.
 MOST_SHARE_BYTES = 64 * 1024
+# Of an answer that is merged with others, after how many steps it says how far it came: those wait for it.
+STEPS_UNTOLD = 16
 
 
 class NormalizedJob(SteppedJob):
@@ -64,6 +67,11 @@ class NormalizedJob(SteppedJob):
         self._hides_disconnects_of = frozenset(
             request.exchange for request in requests if publishing and not request.with_disconnect_messages and not is_alike
         )
+        self._is_marked = spec.is_marked
+        # Since it was told how far this came.
+        self._untold_steps = 0
+        # The lines that were read last.
+        self._read: Sequence[bytes] = ()
         self._stage = Stage(spec, [request.exchange for request in requests]) if is_staged else None
 
     def _can_advance(self) -> bool:
@@ -80,20 +88,23 @@ class NormalizedJob(SteppedJob):
                     self._rows.end()
                 return True
             if all(queue.has_lines or queue.exhausted for queue in self._queues):
+                taken = self._take()
                 self._backlog.put(
-                    [
-                        (request, self._replays[request].normalize(self._queues[request].period, lines))
-                        for request, lines in self._take()
-                    ]
+                    [(request, self._replays[request].normalize(self._queues[request].period, lines)) for request, lines in taken]
                 )
+                self._read = taken[0][1]
         if messages := self._backlog.take():
             self._finish(messages, outputs)
+        if self._is_marked and not self._backlog:
+            self._tell_progress(outputs)
         return False
 
-    def _take(self) -> list[tuple[int, list[bytes]]]:
+    def _take(self) -> list[tuple[int, Lines]]:
         """The next lines of all requests, up to the same microsecond."""
         open_queues = [(request, queue) for request, queue in enumerate(self._queues) if queue.has_lines]
         share_bytes = min(max(STEP_BYTES // len(open_queues), LEAST_SHARE_BYTES), self._most_share_bytes)
+        if len(open_queues) == 1 and len(self._queues) == 1:
+            return [(0, self._queues[0].take(share_bytes))]
         key, first = min((queue.last_key(share_bytes), request) for request, queue in open_queues)
         taken = [(request, queue.take_to(key)) for request, queue in open_queues]
         if not any(lines for _, lines in taken):  # the recorder's clock stepped back
@@ -116,7 +127,21 @@ class NormalizedJob(SteppedJob):
             self._add_moments(with_instants(visible))
             return
         for part in in_portions(visible, self._heaviest):
-            self._answer.add(self._to_bytes(part), len(part), instant_us(part[-1].local_timestamp))
+            reached_us = instant_us(part[-1].local_timestamp)
+            if self._is_marked:
+                self._answer.add_marked(*to_marked_messages(part, self._form), len(part), reached_us)
+            else:
+                self._answer.add(self._to_bytes(part), len(part), reached_us)
+
+    def _tell_progress(self, outputs: list[Output]) -> None:
+        """Has the others know that nothing comes any more from before what was read last."""
+        self._untold_steps += 1
+        if self._untold_steps < STEPS_UNTOLD and self._queues[0].has_lines:
+            return
+        self._untold_steps = 0
+        if line := next((line for line in reversed(self._read) if line), b""):
+            self._answer.add_marked(b"", MARK.pack(instant_us(clock_of(line)), 0, 0), 0, 0)
+            self._answer.flush(outputs)
 
     def _perform(self, scene: Scene, outputs: list[Output]) -> None:
         """What a stage made of messages."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from ...pipeline.faults import FaultInjector
 from ...pipeline.frames import LINES_TO_BYTES, to_sized_lines
+from ...pipeline.marks import instant_us
 from ...pipeline.merger import Merger
 from ...pipeline.replay import RawReplay
 from ...pipeline.request import RawRequest
 from ...recorded_line import KEY_LENGTH, clock_of
-from .answer import instant_us
 from .contract import Chunk, Output, ReplaySpec
 from .moments import to_moments
 from .steps import SteppedJob
@@ -126,8 +126,7 @@ class RawJob(SteppedJob):
         queue.open(outputs)
         if not queue.has_lines:
             return []
-        lines = queue.take(size_bytes)
-        return self._replays[request].feed(queue.period, lines)
+        return self._replays[request].feed(queue.period, queue.take(size_bytes).cut())
 
 
 def _reached_us(lines: list[bytes]) -> int:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from ...errors import SliceError
-from ...history.reader import read_slice, split_lines
+from ...history.reader import is_at_most, read_slice
 from ...history.slice import Slice
 from ...pipeline.replay import Period
-from ...recorded_line import KEY_LENGTH
+from ...recorded_line import KEY_LENGTH, Lines
 from .contract import Output, SliceDamaged, SliceOpened
 
 __all__ = ["SLICE_WINDOW", "SliceQueue"]
@@ -20,7 +21,12 @@ __all__ = ["SLICE_WINDOW", "SliceQueue"]
 # Slices that may wait in a worker for each request.
 SLICE_WINDOW = 3
 
+# What may lie decompressed before its time comes: as a rule a few megabytes.
+AHEAD_BYTES = 1024 * 1024
+
 _NEWLINE = ord("\n")
+# Decompressing needs no lock of the interpreter's, and goes on beside the mappers.
+_reader = ThreadPoolExecutor(1, "slices")
 
 
 class SliceQueue:
@@ -31,6 +37,8 @@ class SliceQueue:
         self._periods = periods
         # Slices to read, each with the index of its period.
         self._slices: deque[tuple[int, Slice]] = deque()
+        # The first of them, being read.
+        self._ahead: tuple[Slice, Future[bytes]] | None = None
         # The decompressed lines of the slice in use, how much of them is used, and the index of their period.
         self._data = b""
         self._position = 0
@@ -81,7 +89,7 @@ class SliceQueue:
         while not self.has_lines and self._slices and not self._awaits_replacement:
             period, item = self._slices.popleft()
             try:
-                self._data, self._position, self._period = read_slice(item), 0, period
+                self._data, self._position, self._period = self._read(item), 0, period
             except SliceError as error:
                 if self._replacements:
                     raise
@@ -91,6 +99,16 @@ class SliceQueue:
             self._replacements = max(0, self._replacements - 1)
             if not self._replacements:
                 outputs.append(SliceOpened(self._request))
+
+    def _read(self, item: Slice) -> bytes:
+        """The lines of a slice, mostly read by now; the next one is begun."""
+        ahead, self._ahead = self._ahead, None
+        is_begun = ahead is not None and ahead[0] is item and not ahead[1].cancel()
+        data = ahead[1].result() if ahead is not None and is_begun else read_slice(item)
+        if self._slices and is_at_most(self._slices[0][1], AHEAD_BYTES):
+            following = self._slices[0][1]
+            self._ahead = following, _reader.submit(read_slice, following)
+        return data
 
     def last_key(self, size_bytes: int) -> bytes:
         """The key of the line in which the next `size_bytes` end; the last one's where there are not so many."""
@@ -105,7 +123,7 @@ class SliceQueue:
             end -= 1
         return b""
 
-    def take_to(self, key: bytes) -> list[bytes]:
+    def take_to(self, key: bytes) -> Lines:
         """Takes all lines up to and with those of this key."""
         data, low, high = self._data, self._position, len(self._data)
         # Between low and high, both at the start of a line, lies the first line with a greater key.
@@ -121,13 +139,13 @@ class SliceQueue:
                 high = middle
         return self._take(low)
 
-    def take(self, size_bytes: int) -> list[bytes]:
+    def take(self, size_bytes: int) -> Lines:
         """Takes about as many bytes, to the end of a line."""
         end = self._data.find(b"\n", self._position + size_bytes)
         return self._take(len(self._data) if end < 0 else end + 1)
 
-    def _take(self, end: int) -> list[bytes]:
-        lines = split_lines(self._data[self._position : end])
+    def _take(self, end: int) -> Lines:
+        lines = Lines(self._data, self._position, end)
         self._position = end
         if not self.has_lines:
             self._data, self._position = b"", 0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ...messages import Disconnect, Message, to_timestamp
 from ...pipeline.faults import FaultInjector
-from .answer import instant_us
+from ...pipeline.marks import instant_us
 from .contract import ReplaySpec
 from .opening import Opening
 

@@ -1,0 +1,1 @@
+from .computer import compute_each as compute_each

@@ -1,0 +1,1 @@
+from .marks import merge_marked as merge_marked
