@@ -1,6 +1,6 @@
 """Growth: 1, 10 and 100 clients with a symbol each, and one client with 1, 10 and 100 symbols: messages a second, and memory.
 
-    python -m benchmarks growth [-- --rounds 3]
+    python -m benchmarks growth [-- --only clients --rounds 3]
 
 The symbols are copies of one book of the sample market, each under a name of its own, so that each brings the same work. A server is new
 for each row, as memory is the most that it ever held.
@@ -31,6 +31,7 @@ from tardis_machine.sample.recording import Recording
 
 EXCHANGE = "bitmex"
 COUNTS = (1, 10, 100)
+TABLES = ("clients", "symbols")
 MINUTES = {1: 20, 10: 4, 100: 1}
 """Of each client, so that no row is over at once and none takes long."""
 BUFFER_BYTES = 1 << 18
@@ -110,11 +111,12 @@ def run(server: ReplayServer, requests: Sequence[str], messages: int) -> Cost:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks growth --")
+    parser.add_argument("--only", choices=TABLES, help="one of the tables")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args(arguments)
     fill(max(MINUTES.values()))
     recording = CopiedRecording()
-    for what in ("clients", "symbols"):
+    for what in (given.only,) if given.only else TABLES:
         title = "clients, each with a symbol of its own" if what == "clients" else "symbols of one client"
         table = Table(f"Growth: {title}", what, "minutes", "messages/s", "", "of one", "processor us", "MB")
         first = 0.0

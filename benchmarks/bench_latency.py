@@ -1,6 +1,6 @@
 """How old a trade is when its event is confirmed on Kafka: from the exchange's write, through the machine, to a consumer.
 
-    python -m benchmarks latency [-- --seconds 10]
+    python -m benchmarks latency [-- --rate 1000 --seconds 10]
 
 Invariant: exchange, machine, live process, broker, consumer and client are processes apart, on one machine. The age on Kafka is taken
 where a consumer has the record, which nobody can read before it is confirmed: it is an upper bound, with one fetch in it. Beside it stands
@@ -57,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks latency --")
     parser.add_argument("--seconds", type=int, default=10)
+    parser.add_argument("--rate", type=int, action="append", help="messages a second; may be repeated; all by default")
     given = parser.parse_args(arguments)
     fill(4)
     table = Table("Age of a trade, ms", "raw messages/s", "batch delay", "when it is at", "p50", "p99", "max", "messages")
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(temporary)
         bus = load_bus("kafka")(folder)
         try:
-            for rate, delay in product(RATES, DELAYS):
+            for rate, delay in product(given.rate or RATES, DELAYS):
                 took = measure(bus, folder / f"{rate}-{delay.partition(' ')[0]}", port, rate, rate * given.seconds, delay)
                 for way in WAYS:
                     ages = [f"{age:.2f}" for age in took[way]["ages_ms"]]

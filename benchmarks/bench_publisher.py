@@ -2,8 +2,8 @@
 
 Raw is `benchmarks/raw/<bus>.py`: records that are routed already, as fast as the library goes, with the same durability. The
 publisher gets the same events a thousand at a time, bundled as workers hand them over, with its queue, ledger and accounts;
-write-ahead has each on disk first. They take turns; rates are medians, and a ratio is the median of the rounds' own. All by the
-clock, with the service on the same machine: that needs its cores to itself.
+write-ahead has each on disk first. They take turns; rates are medians, and a ratio is the median of the rounds' own, beside the
+least of them. All by the clock, with the service on the same machine: that needs its cores to itself.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from tests.contract.bus_under_test import load_bus
 META = {"request_id": "0f8fad5b", "route": "/replay-normalized", "transport": "http", "app_version": "0.1.0"}
 HANDED_OVER = 1000
 TARGET_RATIO = 0.75
+AHEAD_TARGET_RATIO = 0.6
+"""Of the publisher that does not write ahead."""
 DEFAULT_EVENTS = 50_000
 
 Keywords = Mapping[str, Any]
@@ -104,8 +106,8 @@ def measure_publisher(
     return asyncio.run(run())
 
 
-def measure_bus(bus: str, events: Sequence[Event], rounds: int, folder: Path) -> Iterator[tuple[str, list[float], list[float]]]:
-    """For each way of sending: its name, events a second in each round, and the same as a share of raw."""
+def measure_bus(bus: str, events: Sequence[Event], rounds: int, folder: Path) -> Iterator[tuple[str, dict[str, list[float]]]]:
+    """For each variant: events a second in each round, by the way of sending."""
     raw = import_module(f"benchmarks.raw.{bus}")
     under_test = load_bus(bus)(folder)
     try:
@@ -120,18 +122,37 @@ def measure_bus(bus: str, events: Sequence[Event], rounds: int, folder: Path) ->
                     took["write-ahead"] = measure_publisher(bus, keywords, events, place / "ahead", "always")
                 for name, seconds in took.items():
                     rates.setdefault(name, []).append(len(events) / seconds)
-            for name, found in rates.items():
-                of_raw = [rate / raw_rate for rate, raw_rate in zip(found, rates["raw"], strict=True)]
-                yield f"{bus} {variant}: {name}".replace(" :", ":"), found, of_raw
+            yield f"{bus} {variant}".rstrip(), rates
     finally:
         under_test.close()
 
 
-def target_of(bus: str, row: str) -> int:
-    """Events a second that the publisher has to reach on an idle machine; 0 where nothing is asked for."""
-    targets: Mapping[str, int] = getattr(import_module(f"benchmarks.raw.{bus}"), "TARGETS", {})
-    name = row.removeprefix(bus).partition(":")[0].strip()
-    return targets.get(name, 0) if row.endswith(": publisher") else 0
+def ratios_of(rates: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Of each round."""
+    return [rate / other for rate, other in zip(rates, others, strict=True)]
+
+
+def judge(bus: str, variant: str, way: str, rates: Mapping[str, Sequence[float]]) -> str:
+    """Whether it is as fast as is wanted."""
+    raw_side = import_module(f"benchmarks.raw.{bus}")
+    if way == "write-ahead":
+        return _verdict(median(ratios_of(rates[way], rates["publisher"])) >= AHEAD_TARGET_RATIO)
+    if way != "publisher":
+        return ""
+    of_raw = ratios_of(rates[way], rates["raw"])
+    is_each = variant in getattr(raw_side, "EACH_ROUND", ())
+    # Events a second that it has to reach on an idle machine.
+    least_rate = getattr(raw_side, "TARGETS", {}).get(variant.removeprefix(bus).strip(), 0)
+    is_met = (min(of_raw) if is_each else median(of_raw)) >= TARGET_RATIO and median(rates[way]) >= least_rate
+    return (
+        _verdict(is_met)
+        + (" in each round" if is_each else "")
+        + (f", with {to_count(least_rate)} events/s" if least_rate else "")
+    )
+
+
+def _verdict(is_met: bool) -> str:
+    return "met" if is_met else "not met"
 
 
 def hand_over_cost(events: Sequence[Event], folder: Path) -> float:
@@ -156,11 +177,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bus", action="append", choices=buses(), help="one of them; may be repeated; all by default")
     parser.add_argument("--events", type=int, help="by default what each bus's raw side says")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     table = Table(
         f"Trades until they are confirmed; median of {arguments.rounds} rounds",
-        *("", "events", "bytes", "events/s", "spread", "of raw", f"wanted: {TARGET_RATIO} of raw"),
+        *("", "events", "bytes", "events/s", "spread", "of raw", "least", "of publisher"),
+        f"wanted: {TARGET_RATIO} of raw, {AHEAD_TARGET_RATIO} of publisher",
     )
     events: list[Event] = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -172,13 +194,13 @@ def main() -> None:
                 gc.collect()
                 gc.freeze()
             size = sum(len(event.value) for event in events[:count]) / count
-            for row, rates, of_raw in measure_bus(bus, events[:count], arguments.rounds, Path(temporary) / bus):
-                rate, ratio, target = median(rates), median(of_raw), target_of(bus, row)
-                verdict = ""
-                if row.endswith(": publisher"):
-                    is_met = ratio >= TARGET_RATIO and rate >= target
-                    verdict = ("met" if is_met else "not met") + (f", with {to_count(target)} events/s" if target else "")
-                table.add(row, to_count(count), f"{size:.0f}", to_count(rate), spread(rates), f"{ratio:.2f}", verdict)
+            for variant, rates in measure_bus(bus, events[:count], arguments.rounds, Path(temporary) / bus):
+                for way, found in rates.items():
+                    of_raw = ratios_of(found, rates["raw"])
+                    cells = (to_count(median(found)), spread(found), f"{median(of_raw):.2f}", f"{min(of_raw):.2f}")
+                    of_publisher = f"{median(ratios_of(found, rates['publisher'])):.2f}" if way == "write-ahead" else ""
+                    verdict = judge(bus, variant, way, rates)
+                    table.add(f"{variant}: {way}", to_count(count), f"{size:.0f}", *cells, of_publisher, verdict)
         cost_us = min(hand_over_cost(events, Path(temporary) / f"cost-{number}") for number in range(3))
     table.show()
     print(f"\npublish() takes {cost_us:.2f} us an event of the event loop.")

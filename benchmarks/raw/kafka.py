@@ -16,6 +16,7 @@ SLICE_RECORDS = 1000
 EVENTS = 400_000
 VARIANTS: Mapping[str, Mapping[str, Any]] = {"": {}, "no headers": {"headers": "none"}}
 TARGETS = {"": 170_000, "no headers": 400_000}
+EACH_ROUND = ("kafka",)
 
 
 async def send_ready(keywords: Mapping[str, Any], records: Sequence[Record], begin: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -32,6 +33,8 @@ ANSWER_TIMEOUT_S = 15.0
 SILENCE_S = 30.0
 """How long a server that did not answer is left alone, where there are others: they would wait for it at every batch."""
 _READ_BYTES = 1 << 20
+# What is no reply: the next one is not whole yet.
+_NO_REPLY = object()
 # The server reads and queues this much while the rest is still being packed.
 _WRITE_BYTES = 64 * 1024
 
@@ -135,7 +138,7 @@ class Link:
         self._connection = connection
         self._reader = connection._reader
         self._writer = connection._writer
-        self._replies = hiredis.Reader(protocolError=ErrorReply, replyError=ErrorReply)
+        self._replies = hiredis.Reader(protocolError=ErrorReply, replyError=ErrorReply, notEnoughData=_NO_REPLY)
         self.is_open = True
 
     def write(self, parts: Iterable[bytes]) -> None:
@@ -159,13 +162,12 @@ class Link:
         import asyncio
 
         replies: list[Any] = []
-        take = self._replies.gets
         try:
             while True:
-                while (reply := take()) is not False:
-                    replies.append(reply)
-                    if len(replies) == count:
-                        return replies
+                # One after another, with no step of Python between them.
+                replies += islice(iter(self._replies.gets, _NO_REPLY), count - len(replies))
+                if len(replies) == count:
+                    return replies
                 async with asyncio.timeout(ANSWER_TIMEOUT_S):
                     received = await self._reader.read(_READ_BYTES)
                 if not received:
