@@ -27,6 +27,8 @@ PAGE_FILES = (
     "heatmap.js",
     "ladder.js",
     "tape.js",
+    "timeline.js",
+    "symbols.js",
     "request.js",
     "snippets.js",
     "vendor/lightweight-charts/lightweight-charts.mjs",

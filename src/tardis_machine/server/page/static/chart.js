@@ -4,6 +4,7 @@ import { CandlestickSeries, LineSeries, createChart } from "./vendor/lightweight
 import { Heatmap } from "./heatmap.js";
 
 const color = (name) => {
+  // Resolved: a canvas knows no variables.
   const probe = document.createElement("i");
   probe.style.color = `var(--${name})`;
   document.body.append(probe);
@@ -44,18 +45,29 @@ export class MarketChart {
 
   #setColors() {
     const line = { color: color("line") };
+    const border = { borderColor: line.color };
     this.#chart.applyOptions({
       layout: { background: { color: color("card") }, textColor: color("quiet"), panes: { separatorColor: line.color } },
       grid: { vertLines: line, horzLines: line },
+      timeScale: border,
+      rightPriceScale: border,
     });
+    for (const series of [this.#candles, this.#spread]) series.priceScale().applyOptions(border);
     const [up, down] = [color("good"), color("bad")];
     this.#candles.applyOptions({ upColor: up, downColor: down, wickUpColor: up, wickDownColor: down, borderVisible: false });
     this.#spread.applyOptions({ color: color("accent") });
-    this.#heatmap.setColors(up, down);
+    this.#heatmap.setColor(color("depth"));
+  }
+
+  /** How many digits prices have after their point. */
+  setDigits(digits) {
+    const priceFormat = { type: "price", precision: digits, minMove: 10 ** -digits };
+    for (const series of [this.#candles, this.#spread]) series.applyOptions({ priceFormat });
   }
 
   trade(timeUs, price) {
-    const time = this.#bucket(timeUs);
+    // A recorder's clock may step back, a candle may not.
+    const time = Math.max(this.#bucket(timeUs), this.#candle?.time ?? 0);
     if (this.#candle?.time === time) {
       const candle = this.#candle;
       candle.high = Math.max(candle.high, price);

@@ -14,6 +14,14 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+/** Digits after its point. */
+export function digitsOf(number) {
+  const [digits, exponent = "0"] = String(number).split("e");
+  return Math.min(MOST_DIGITS, Math.max(0, (digits.split(".")[1] ?? "").length - Number(exponent)));
+}
+
+const MOST_DIGITS = 12;
+
 /** Sets an element's text where it differs, so that what was selected stays so. */
 export function setText(element, text) {
   const shown = String(text ?? "");
@@ -22,17 +30,19 @@ export function setText(element, text) {
 
 /**
  * Rows of a table's body, one for each item, kept from one call to the next so that focus and selection stay.
- * `cells` is called with an item and gives [text, class] or elements, one for each column.
+ * `cells` is called with an item and gives [text, class] or elements, one for each column. Each field knows its column's title,
+ * which a narrow screen shows beside it.
  */
 export function fillRows(body, items, key, cells, rowClass = () => "") {
   const known = new Map([...body.rows].map((row) => [row.dataset.key, row]));
+  const titles = body.parentElement.tHead.rows[0].cells;
   items.forEach((item, place) => {
     const name = String(key(item));
     const row = known.get(name) ?? make("tr", { dataset: { key: name } });
     known.delete(name);
     row.className = rowClass(item);
     cells(item, row).forEach((cell, column) => {
-      const field = row.cells[column] ?? row.appendChild(make("td"));
+      const field = row.cells[column] ?? row.appendChild(make("td", { dataset: { title: titles[column].textContent } }));
       if (cell instanceof Element) {
         if (field.firstChild !== cell) field.replaceChildren(cell);
         return;
@@ -46,16 +56,10 @@ export function fillRows(body, items, key, cells, rowClass = () => "") {
   for (const row of known.values()) row.remove();
 }
 
-/** Marks on a lane: stretches from and to, as shares of its length. */
-export function markLane(lane, stretches) {
-  lane.replaceChildren(
-    ...stretches.map(([from, to]) => {
-      const mark = make("i");
-      mark.style.left = `${100 * from}%`;
-      mark.style.width = `${100 * Math.max(0, to - from)}%`;
-      return mark;
-    }),
-  );
+/** Places a mark on a lane; from and to are shares of its length. */
+export function placeMark(mark, from, to) {
+  mark.style.left = `${100 * from}%`;
+  mark.style.width = `${100 * Math.max(0, to - from)}%`;
 }
 
 const WHOLE = new Intl.NumberFormat("en");

@@ -5,7 +5,7 @@ const COLUMNS = 2000;
 /** A primitive of the chart's series (its plugin interface). */
 export class Heatmap {
   #columns = new Map();
-  #colors = ["green", "red"];
+  #color = "gray";
   #attached = null;
 
   attached(parameters) {
@@ -16,8 +16,8 @@ export class Heatmap {
     this.#attached = null;
   }
 
-  setColors(bids, asks) {
-    this.#colors = [bids, asks];
+  setColor(color) {
+    this.#color = color;
     this.#attached?.requestUpdate();
   }
 
@@ -42,23 +42,27 @@ export class Heatmap {
     const { chart, series } = this.#attached;
     const scale = chart.timeScale();
     const width = scale.options().barSpacing;
-    target.useBitmapCoordinateSpace(({ context, horizontalPixelRatio: across, verticalPixelRatio: down }) => {
-      context.save();
+    target.useBitmapCoordinateSpace(({ context, mediaSize, horizontalPixelRatio: across, verticalPixelRatio: down }) => {
+      const seen = [];
       for (const [time, sides] of this.#columns) {
         const x = scale.timeToCoordinate(time);
-        if (x === null) continue;
-        const most = Math.max(...sides.flat().map(({ amount }) => amount), Number.MIN_VALUE);
-        sides.forEach((levels, side) => {
-          context.fillStyle = this.#colors[side];
+        if (x !== null && x > -width && x < mediaSize.width + width) seen.push([x, sides]);
+      }
+      const most = seen.reduce((least, [, sides]) => Math.max(least, ...sides.flat().map(({ amount }) => amount)), Number.MIN_VALUE);
+      context.save();
+      context.fillStyle = this.#color;
+      for (const [x, sides] of seen) {
+        for (const levels of sides) {
           for (const [place, { price, amount }] of levels.entries()) {
             const y = series.priceToCoordinate(price);
             const next = series.priceToCoordinate(levels[place + 1]?.price ?? price);
             if (y === null || next === null) continue;
-            context.globalAlpha = 0.05 + (0.5 * amount) / most;
+            // By the root, as a few amounts are far larger than the others.
+            context.globalAlpha = 0.6 * Math.sqrt(amount / most);
             const height = Math.max(1, Math.abs(next - y) * down);
             context.fillRect(Math.round((x - width / 2) * across), Math.round(Math.min(y, next) * down), Math.ceil(width * across), Math.ceil(height));
           }
-        });
+        }
       }
       context.restore();
     });

@@ -4,8 +4,8 @@ import { byId, make, setText } from "./elements.js";
 
 const DEPTH = 15;
 
-/** Shows a book, dearest bid and cheapest ask first. */
-export function showLadder(bids, asks) {
+/** Shows a book, dearest bid and cheapest ask first; prices with so many digits. */
+export function showLadder(bids, asks, digits) {
   const body = byId("ladder").tBodies[0];
   const levels = [
     ...asks.slice(0, DEPTH).reverse().map((level) => [level, "ask"]),
@@ -15,9 +15,9 @@ export function showLadder(bids, asks) {
   while (body.rows.length > levels.length) body.deleteRow(-1);
   levels.forEach(([{ price, amount }, side], place) => {
     const row = body.rows[place] ?? addRow(body);
-    row.className = side;
+    row.className = place && side === "bid" && body.rows[place - 1].className === "ask" ? "bid best" : side;
     const [bid, at, ask] = row.cells;
-    setText(at, price);
+    setText(at, price.toFixed(digits));
     setText(bid.lastChild, side === "bid" ? amount : "");
     setText(ask.lastChild, side === "ask" ? amount : "");
     const [full, empty] = side === "bid" ? [bid, ask] : [ask, bid];
@@ -27,7 +27,7 @@ export function showLadder(bids, asks) {
   const [best, cheapest] = [bids[0]?.price, asks[0]?.price];
   const isWhole = best !== undefined && cheapest !== undefined;
   const spread = cheapest - best;
-  setText(byId("spread"), isWhole ? `spread ${+spread.toPrecision(6)} (${((1e4 * spread) / best).toFixed(2)} bp)` : "");
+  setText(byId("spread"), isWhole ? `spread ${spread.toFixed(digits)} (${((1e4 * spread) / best).toFixed(2)} bp)` : "");
 }
 
 function addRow(body) {

@@ -31,6 +31,8 @@ const connection = byId("connection");
 function tell(text, isLost) {
   setText(connection, text);
   connection.classList.toggle("lost", isLost);
+  // What is shown was true once.
+  byId("now").classList.toggle("stale", isLost);
 }
 
 window.addEventListener("hashchange", showView);
@@ -43,10 +45,13 @@ watch(
     tell(`connected, version ${state.version}`, false);
     showNow(state, mayControl);
   },
-  () => tell("the server does not answer", true),
+  (reason) => tell(reason, true),
 );
 
 const exchanges = askJson("/ui/exchanges");
 startMarket(exchanges);
 startRequest(exchanges);
-byId("exchange-names").replaceChildren(...(await exchanges).map(({ exchange }) => make("option", { value: exchange })));
+exchanges.then(
+  (known) => byId("exchange-names").replaceChildren(...known.map(({ exchange }) => make("option", { value: exchange }))),
+  (error) => tell(error.message, true),
+);

@@ -1,6 +1,6 @@
 // The first view: what the machine does now.
 
-import { byId, bytes, duration, fillRows, make, markLane, setText, whole } from "./elements.js";
+import { byId, bytes, duration, fillRows, make, placeMark, setText, whole } from "./elements.js";
 import { control, speedText } from "./player.js";
 
 const LANE_MS = 600_000;
@@ -13,7 +13,7 @@ export function showNow(state, mayControl) {
   showBuses(state);
   showLake(state);
   showReplays(state, mayControl);
-  for (const note of document.querySelectorAll(".empty")) note.hidden = byId(note.dataset.for).tBodies[0].rows.length > 0;
+  for (const note of document.querySelectorAll(".empty[data-for]")) note.hidden = byId(note.dataset.for).tBodies[0].rows.length > 0;
 }
 
 function showMachine(state) {
@@ -42,7 +42,8 @@ function laneOf(key, outages, now) {
   const from = now - LANE_MS;
   const place = (moment) => Math.min(1, Math.max(0, (moment - from) / LANE_MS));
   const shown = outages.filter(([, ended]) => ended === null || ended > from);
-  markLane(lane, shown.map(([began, ended]) => [place(began), place(ended ?? now)]));
+  while (lane.children.length > shown.length) lane.lastChild.remove();
+  shown.forEach(([began, ended], number) => placeMark(lane.children[number] ?? lane.appendChild(make("i")), place(began), place(ended ?? now)));
   lane.title = shown.length ? `${shown.length} times without all connections` : "nothing lost";
   return lane;
 }
@@ -116,40 +117,67 @@ function showLake({ lakeJobs }) {
   );
 }
 
-const buttons = new Map();
+const shownReplays = new Map();
 
-function buttonsOf(replay) {
-  let group = buttons.get(replay.id);
-  if (!group) {
-    const toggle = make("button", { type: "button" });
+/** What of a replay's row is kept: where it is, and its buttons. */
+class ReplayParts {
+  #isPaused = false;
+  #text = make("span");
+  #played = make("i");
+  #toggle = make("button", { type: "button" });
+  position = make("div", { className: "position" }, this.#text, make("div", { className: "lane" }, this.#played));
+  buttons = make("span", { className: "buttons" }, this.#toggle);
+
+  constructor(id) {
+    // It may have ended since it was shown; the next state says so.
+    const steer = (message) => control(id, message).catch(() => {});
     const step = make("button", { type: "button", textContent: "Step" });
-    toggle.addEventListener("click", () => control(replay.id, { control: group.isPaused ? "resume" : "pause" }));
-    step.addEventListener("click", () => control(replay.id, { control: "step" }));
-    group = { box: make("span", {}, toggle, " ", step), toggle, isPaused: false };
-    buttons.set(replay.id, group);
+    this.#toggle.addEventListener("click", () => steer({ control: this.#isPaused ? "resume" : "pause" }));
+    step.addEventListener("click", () => steer({ control: "step" }));
+    this.buttons.append(step);
   }
-  group.isPaused = replay.paused;
-  setText(group.toggle, replay.paused ? "Resume" : "Pause");
-  return group.box;
+
+  show({ paused, position, from, to }) {
+    this.#isPaused = paused;
+    setText(this.#toggle, paused ? "Resume" : "Pause");
+    setText(this.#text, position.replace("T", " ").slice(0, 19));
+    const [at, began, end] = [position, from, to].map(Date.parse);
+    placeMark(this.#played, 0, (at - began) / (end - began));
+    this.position.title = `from ${from} to ${to}`;
+    return this;
+  }
 }
 
+function partsOf(replay) {
+  const parts = shownReplays.get(replay.id) ?? new ReplayParts(replay.id);
+  shownReplays.set(replay.id, parts);
+  return parts.show(replay);
+}
+
+/** Names, and how many there are where they are not all shown. */
+const names = (shown, count) => shown.join(", ") + (count ? `, … (${whole(count)})` : "");
+
 function describe(request) {
-  return [request.exchange, (request.symbols ?? []).join(", ") || "all", (request.dataTypes ?? ["raw"]).join(", ")].join(" · ");
+  const what = [request.exchange];
+  if (request.dataTypes) what.push(names(request.symbols ?? ["all symbols"], request.symbolCount), request.dataTypes.join(", "));
+  for (const { channel, symbols, symbolCount } of request.filters ?? []) what.push(`${channel} ${names(symbols ?? [], symbolCount)}`.trim());
+  if (request.filterCount) what.push(`… (${whole(request.filterCount)} channels)`);
+  return what.join(" · ");
 }
 
 function showReplays({ replays }, mayControl) {
-  for (const known of [...buttons.keys()]) if (!replays.some(({ id }) => id === known)) buttons.delete(known);
+  for (const known of [...shownReplays.keys()]) if (!replays.some(({ id }) => id === known)) shownReplays.delete(known);
   fillRows(
     byId("replays").tBodies[0],
     replays,
     (replay) => replay.id,
     (replay) => [
-      replay.request.map(describe).join("; "),
-      replay.position ?? "",
+      replay.request.map(describe).join("; ") + (replay.requestCount > replay.request.length ? `; … (${whole(replay.requestCount)} requests)` : ""),
+      partsOf(replay).position,
       [replay.state === "playing" ? speedText(replay.speed) : replay.state, "number"],
       [whole(replay.messagesPerSecond), "number"],
       [whole(replay.clients), "number"],
-      mayControl ? buttonsOf(replay) : "",
+      mayControl ? partsOf(replay).buttons : "",
     ],
   );
 }

@@ -14,30 +14,30 @@ const BATCH = 2000;
 /** A replay: `take` gets each message, `ended` how it ended (null: it is complete). */
 export class History {
   #abort = new AbortController();
-  #id = null;
+  #answer;
   #lead = Promise.resolve();
 
   constructor(options, take, ended) {
-    this.#play({ ...options, publish: false }, take).then(
+    this.#answer = post("/replay-normalized", { ...options, publish: false }, this.#abort.signal);
+    this.#play(take).then(
       () => ended(null),
       (error) => error.name === "AbortError" || ended(error),
     );
   }
 
-  async #play(options, take) {
-    const response = await post("/replay-normalized", options, this.#abort.signal);
-    this.#id = response.headers.get("X-Replay-Id");
+  async #play(take) {
     let taken = 0;
-    for await (const line of linesOf(response)) {
+    for await (const line of linesOf(await this.#answer)) {
       take(JSON.parse(line));
       if (++taken % BATCH === 0) await new Promise(requestAnimationFrame);
     }
   }
 
-  /** One control after the other; undefined where the replay has not begun. */
+  /** One control after the other, once the replay has begun; a Refusal of status 404 where it has ended. */
   async steer(message) {
-    if (this.#id === null) return undefined;
-    const steered = this.#lead.catch(() => {}).then(() => control(this.#id, message));
+    const steered = this.#lead
+      .catch(() => {})
+      .then(async () => control((await this.#answer).headers.get("X-Replay-Id"), message));
     this.#lead = steered;
     return steered;
   }

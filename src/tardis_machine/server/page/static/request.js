@@ -3,11 +3,13 @@
 import { byId, make, setText } from "./elements.js";
 import { Refusal, hasToken, linesOf, post } from "./server.js";
 import { snippetsOf } from "./snippets.js";
+import { suggestSymbols } from "./symbols.js";
 
 const SHOWN_LINES = 20;
 
 const form = byId("request-form");
 const answer = byId("answer");
+const answerNote = byId("answer-note");
 let exchanges = [];
 let abort = null;
 
@@ -49,11 +51,14 @@ function addSnippet(box, title) {
   const pre = make("pre", { tabIndex: 0 });
   const copy = make("button", { type: "button" }, "Copy");
   copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(pre.textContent);
+    getSelection().selectAllChildren(pre);
+    // A page that came from another machine without TLS has no clipboard but this old one.
+    if (navigator.clipboard) await navigator.clipboard.writeText(pre.textContent);
+    else document.execCommand("copy");
     setText(copy, "Copied");
     setTimeout(() => setText(copy, "Copy"), 1500);
   });
-  box.append(make("div", { className: "snippet", dataset: { title } }, make("h4", {}, title), copy, pre));
+  box.append(make("div", { className: "snippet", dataset: { title } }, make("div", { className: "title" }, make("h4", {}, title), copy), pre));
   return pre;
 }
 
@@ -72,20 +77,29 @@ function clearProblems() {
   for (const input of form.querySelectorAll("[aria-invalid]")) input.removeAttribute("aria-invalid");
 }
 
+/** A sentence in the place of an answer. */
+function tellAnswer(text) {
+  answer.hidden = true;
+  setText(answerNote, text);
+}
+
 async function run() {
   abort?.abort();
   const { signal } = (abort = new AbortController());
   clearProblems();
-  setText(answer, "…");
+  tellAnswer("Waiting for the first lines…");
   try {
     const lines = [];
     for await (const line of linesOf(await post("/replay-normalized", { ...read(), publish: false }, signal))) {
       if (lines.push(line) === SHOWN_LINES) break;
     }
-    setText(answer, lines.join("\n") || "(an empty answer)");
+    if (!lines.length) return tellAnswer("The answer is empty: there is nothing of these symbols and data types in this time.");
+    tellAnswer("");
+    setText(answer, lines.join("\n"));
+    answer.hidden = false;
   } catch (error) {
     if (signal.aborted) return;
-    setText(answer, "");
+    tellAnswer("Nothing was answered.");
     const { input, note } = placeOf(error instanceof Refusal ? error.field : "");
     setText(note, error.message);
     input?.setAttribute("aria-invalid", "true");
@@ -107,9 +121,12 @@ export function startRequest(known) {
     event.preventDefault();
     run();
   });
+  suggestSymbols(form.symbols, () => form.exchange.value, known);
   refresh();
-  known.then((told) => {
+  const learn = (told) => {
     exchanges = told;
     refresh();
-  });
+  };
+  // Where nobody tells them, any may be typed.
+  known.then(learn, () => {});
 }

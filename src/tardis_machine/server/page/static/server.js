@@ -68,9 +68,10 @@ export async function* linesOf(response) {
   if (rest) yield rest;
 }
 
-/** The states of the machine, for ever; `onLost` is told while there is no connection. */
+/** The states of the machine, for ever; `onLost` is told why there is none. */
 export async function watch(onState, onLost) {
   for (let pause = 500; ; pause = Math.min(pause * 2, 10_000)) {
+    let reason = "the server does not answer";
     try {
       for await (const line of linesOf(await ask("/ui/events"))) {
         pause = 500;
@@ -78,8 +79,9 @@ export async function watch(onState, onLost) {
       }
     } catch (error) {
       if (error instanceof SyntaxError) throw error;
+      if (error instanceof Refusal) reason = error.message;
     }
-    onLost();
+    onLost(reason);
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }

@@ -42,10 +42,21 @@ function toml(request) {
 }
 
 function spark(request) {
-  const flags = ["exchange", "symbols", "from", "to", "dataTypes"]
-    .filter((field) => request[field] !== undefined)
-    .map((field) => `--${FLAGS[field]} ${quoteShell([request[field]].flat().join(","))}`);
-  return [`tardis-machine lake backfill --lake lake ${flags.join(" ")}`, `tardis-machine lake sql 'select * from silver.trades limit 10' --lake lake`].join("\n");
+  const asked = Object.entries(request).map(([name, value]) => {
+    const given = name === "withDisconnectMessages" ? ["withDisconnects", "true"] : [name, [value].flat().join(",")];
+    return `    ${given.map((text) => JSON.stringify(text)).join(": ")},`;
+  });
+  return [
+    "from pyspark.sql import SparkSession",
+    "",
+    "spark = SparkSession.builder.getOrCreate()",
+    "import tardis_machine.spark  # from here on it knows the format",
+    "",
+    "asked = {",
+    ...asked,
+    "}",
+    'spark.read.format("tardis").options(**asked).load().show()',
+  ].join("\n");
 }
 
 /** Title and text of each. */

@@ -22,11 +22,11 @@ export class Tape {
     this.#fresh.push([message, "liquidation"]);
   }
 
-  /** Adds what came since it was last called. */
-  show() {
+  /** Adds what came since it was last called, prices with so many digits. */
+  show(digits) {
     if (!this.#fresh.length) return;
     if (this.#amounts.length >= 50) this.#large = this.#amounts.toSorted((a, b) => a - b)[Math.floor(this.#amounts.length * LARGE)];
-    this.#body.prepend(...this.#fresh.slice(-SHOWN).reverse().map(rowOf));
+    this.#body.prepend(...this.#fresh.slice(-SHOWN).reverse().map((item) => rowOf(item, digits)));
     while (this.#body.rows.length > SHOWN) this.#body.deleteRow(-1);
     this.#fresh = [];
   }
@@ -39,13 +39,13 @@ export class Tape {
   }
 }
 
-function rowOf([message, mark]) {
+function rowOf([message, mark], digits) {
   const time = message.timestamp ?? message.localTimestamp;
   return make(
     "tr",
-    { className: mark, title: mark === "liquidation" ? "liquidation" : "" },
+    { className: mark, title: mark },
     make("td", {}, time.slice(11, 23)),
-    make("td", { className: `number ${message.side}` }, String(message.price)),
-    make("td", { className: "number" }, (mark === "liquidation" ? "⚡ " : "") + message.amount),
+    make("td", { className: `number ${message.side}` }, message.price.toFixed(digits)),
+    make("td", { className: "number" }, ...(mark === "liquidation" ? [make("span", { className: "tag" }, "liq."), " "] : []), String(message.amount)),
   );
 }
