@@ -19,7 +19,17 @@ from ..errors import SliceError
 from ..recorded_line import MESSAGE_START, begins_with_time, to_time
 from .slice import Encoding, Slice
 
-__all__ = ["check_lines", "decompress", "fits", "lines_between", "load_slice", "read_lines", "read_slice", "split_lines"]
+__all__ = [
+    "check_lines",
+    "decompress",
+    "fits",
+    "is_unbroken",
+    "lines_between",
+    "load_slice",
+    "read_lines",
+    "read_slice",
+    "split_lines",
+]
 
 _NOT_NEWLINE = re.compile(rb"[^\n]")
 _GZIP = 31
@@ -53,6 +63,11 @@ def load_slice(item: Slice) -> Slice:
     loaded = replace(item, path=None, data=_read(item))
     read_slice(loaded)
     return loaded
+
+
+def is_unbroken(lines: bytes) -> bool:
+    """Whether the recorder was connected all the time."""
+    return not lines.startswith(b"\n") and b"\n\n" not in lines
 
 
 def read_lines(item: Slice) -> list[bytes]:
