@@ -98,7 +98,7 @@ async def test_the_server_has_the_same(api: SampleHistoryApi, tmp_path: Path) ->
 
 async def test_there_is_no_book_while_the_connection_is_lost(tmp_path: Path) -> None:
     recording = Recording(SampleMarket(1, 0.2), disconnects_per_day=1440)
-    minute = next(index for index in range(26_341_920, 26_341_980) if recording.outage("bitmex", index))
+    minute = next(index for index in range(26_341_925, 26_341_980) if recording.outage("bitmex", index))
     lost, back = recording.outage("bitmex", minute) or (0, 0)
     async with SampleHistoryApi(recording) as api:
         asked = {"exchange": "bitmex", "symbol": "XBTUSD", "api_url": api.url, "cache_dir": tmp_path}
