@@ -24,7 +24,7 @@ from tardis_machine import replay, replay_normalized
 from tardis_machine.filters import Filter, optimize_filters, to_compact_json
 from tardis_machine.history.recordings import RecordedFeed
 from tardis_machine.messages import Trade
-from tardis_machine.sample.history_api import SampleHistoryApi
+from tardis_machine.sample.history_api import Fault, SampleHistoryApi
 from tests.integration.machine import Client, options, running_machine
 from tests.integration.raw_client import connected
 from tests.integration.scripted_exchange import scripted_exchange
@@ -118,6 +118,20 @@ async def test_what_is_cached_needs_no_upstream(upstream: SampleHistoryApi, tmp_
         assert (await fetch(client, filters=filters_text()))[2] == first
         status, _, body = await fetch(client, offset="7", filters=filters_text())
         assert (status, json.loads(body)["code"]) == (502, 502)
+
+
+@pytest.mark.parametrize("body", ["cut", "half", "garbage", "empty"])
+async def test_what_upstream_cuts_off_is_never_passed_on(tmp_path: Path, body: Any) -> None:
+    history = {"backoff_scale": 0.01}
+    async with SampleHistoryApi() as api, running_machine(api, tmp_path, workers=0, _history=history) as client:
+        api.fail(Fault(body=body))
+        status, _, whole = await fetch(client, sliceSize="3", filters=filters_text())
+        assert (status, whole) == (200, api.recording.slice("bitmex", FROM_US, 3, FILTERS))
+        api.fail(Fault(body=body), times=100)
+        status, headers, said = await fetch(client, offset="7", sliceSize="3", filters=filters_text())
+        assert (status, headers["Content-Type"], json.loads(said)["code"]) == (502, "application/json", 502)
+        api.recover()
+        assert (await fetch(client, offset="7", filters=filters_text()))[0] == 200
 
 
 async def test_a_damaged_file_is_fetched_again(upstream: SampleHistoryApi, tmp_path: Path) -> None:
