@@ -26,7 +26,7 @@ from ..exchanges import exchange_named
 from ..messages import to_timestamp
 from ..pipeline.csv_files import DAY_US, day_request
 from ..pipeline.csv_rows import dataset_named
-from ..pipeline.dataset_tables import to_table
+from ..pipeline.dataset_tables import to_table, with_decimals
 from ..processes.jobs.contract import Chunk, Events, PublishSpec
 from ..settings import Settings
 from ..telemetry import get_logger
@@ -84,6 +84,7 @@ def nautilus(settings: Settings) -> int:
     def write(day: ExportDay, tables: dict[str, pa.Table]) -> dict[str, Path]:
         import pyarrow.parquet
 
+        tables = {name: with_decimals(table) for name, table in tables.items()}
         found = [precision_of(table) for table in tables.values()]
         price = max(each.price for each in found) if settings.price_precision is None else settings.price_precision
         size = max(each.size for each in found) if settings.size_precision is None else settings.size_precision
