@@ -44,6 +44,17 @@ async def test_it_is_the_book_that_was_recorded(api: SampleHistoryApi, tmp_path:
         assert list(asks.items())[:50] == list(true_asks.items())[:50]
 
 
+async def test_until_a_day_begins_with_a_whole_book_it_is_that_of_the_day_before(tmp_path: Path) -> None:
+    at = "2020-02-02T00:00:00.000001Z"
+    async with SampleHistoryApi(Recording(SampleMarket(1, 0.005), disconnects_per_day=0)) as api:
+        book = await book_at(exchange="bitmex", symbol="XBTUSD", at=at, api_url=api.url, cache_dir=tmp_path)
+        assert book.local_timestamp.startswith("2020-02-01T23:5")
+        true_bids, true_asks = api.recording.book_at("bitmex", "XBTUSD", parse_timestamp_us(at))
+    bids, asks = levels(book)
+    assert list(bids.items())[:20] == list(true_bids.items())[:20]
+    assert list(asks.items())[:20] == list(true_asks.items())[:20]
+
+
 async def get(client: Client, **query: str) -> tuple[int, dict[str, object]]:
     async with client.http.get(client.url("/book"), params=query) as response:
         return response.status, await response.json()
@@ -87,7 +98,7 @@ async def test_the_server_has_the_same(api: SampleHistoryApi, tmp_path: Path) ->
 
 async def test_there_is_no_book_while_the_connection_is_lost(tmp_path: Path) -> None:
     recording = Recording(SampleMarket(1, 0.2), disconnects_per_day=1440)
-    minute = next(index for index in range(26_341_920, 26_341_980) if recording.outage("bitmex", index))
+    minute = next(index for index in range(26_341_925, 26_341_980) if recording.outage("bitmex", index))
     lost, back = recording.outage("bitmex", minute) or (0, 0)
     async with SampleHistoryApi(recording) as api:
         asked = {"exchange": "bitmex", "symbol": "XBTUSD", "api_url": api.url, "cache_dir": tmp_path}

@@ -18,17 +18,19 @@ import aiohttp
 import pytest
 import pytest_asyncio
 import zstandard
+from aiohttp import web
 
 from tardis_machine import replay, replay_normalized
 from tardis_machine.filters import Filter, optimize_filters, to_compact_json
 from tardis_machine.history.recordings import RecordedFeed
 from tardis_machine.messages import Trade
-from tardis_machine.sample.history_api import SampleHistoryApi
-from tests.integration.machine import Client, running_machine
+from tardis_machine.sample.history_api import Fault, SampleHistoryApi
+from tests.integration.machine import Client, options, running_machine
 from tests.integration.raw_client import connected
 from tests.integration.scripted_exchange import scripted_exchange
 from tests.integration.served import FEBRUARY_US, FILTERS, MINUTE_US, served
 from tests.integration.test_stream_server import trade
+from tests.servers.http_site import http_site
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -118,6 +120,20 @@ async def test_what_is_cached_needs_no_upstream(upstream: SampleHistoryApi, tmp_
         assert (status, json.loads(body)["code"]) == (502, 502)
 
 
+@pytest.mark.parametrize("body", ["cut", "half", "garbage", "empty"])
+async def test_what_upstream_cuts_off_is_never_passed_on(tmp_path: Path, body: Any) -> None:
+    history = {"backoff_scale": 0.01}
+    async with SampleHistoryApi() as api, running_machine(api, tmp_path, workers=0, _history=history) as client:
+        api.fail(Fault(body=body))
+        status, _, whole = await fetch(client, sliceSize="3", filters=filters_text())
+        assert (status, whole) == (200, api.recording.slice("bitmex", FROM_US, 3, FILTERS))
+        api.fail(Fault(body=body), times=100)
+        status, headers, said = await fetch(client, offset="7", sliceSize="3", filters=filters_text())
+        assert (status, headers["Content-Type"], json.loads(said)["code"]) == (502, "application/json", 502)
+        api.recover()
+        assert (await fetch(client, offset="7", filters=filters_text()))[0] == 200
+
+
 async def test_a_damaged_file_is_fetched_again(upstream: SampleHistoryApi, tmp_path: Path) -> None:
     async with running_machine(upstream, tmp_path, workers=0, api_key=KEY) as client:
         whole = (await fetch(client, filters=filters_text()))[2]
@@ -166,6 +182,36 @@ async def test_clients_show_the_token_as_their_key(upstream: SampleHistoryApi, t
         came = [item async for batch in replay(**asked, api_key="team", cache_dir=tmp_path / "own") for item in batch]
         lines = upstream.recording.slice("bitmex", FROM_US, 1).splitlines()
         assert len(came) == len([line for line in lines if line])
+
+
+async def test_tokens_do_not_go_up_and_the_key_does_not_come_down(tmp_path: Path) -> None:
+    """Whatever upstream repeats of what it was sent."""
+    told: list[str] = []
+
+    async def repeat(request: web.Request) -> web.Response:
+        told.append(f"{request.path_qs} {dict(request.headers)}")
+        return web.json_response({"code": 403, "message": told[-1]}, status=403)
+
+    replay = "/replay-normalized?" + urlencode({"options": json.dumps(options(**{"from": DAY, "to": f"{DAY}T00:01"}))})
+    paths = [
+        *("/v1/exchanges", "/v1/exchanges/bitmex", "/v1/instruments/bitmex", "/v1/instruments/bitmex/XBTUSD", "/v1/api-key-info"),
+        *(f"/v1/data-feeds/bitmex?from={DAY}", "/v1/datasets/bitmex/trades/2020/02/02/XBTUSD.csv.gz"),
+        *(f"/book?exchange=bitmex&symbol=XBTUSD&at={DAY}T10:00", replay),
+    ]
+    async with http_site(repeat) as port:
+        settings: dict[str, Any] = {"workers": 0, "api_key": KEY, "auth_token": ["team-token"]}
+        async with running_machine(SampleHistoryApi(port=port), tmp_path, **settings) as client:
+            for path in paths:
+                before = len(told)
+                async with client.http.get(client.url(path), headers={"Authorization": "Bearer team-token"}) as response:
+                    said = await response.text()
+                    assert response.status == 403, path
+                assert len(told) > before, path
+                assert "***" in said
+                assert KEY not in f"{said} {dict(response.headers)}"
+    assert all(KEY in each for each in told)
+    assert not any("team-token" in each for each in told)
+    assert [file for file in tmp_path.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()] == []
 
 
 async def test_limits_hold_here_too(upstream: SampleHistoryApi, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import gzip
 import io
@@ -38,13 +39,15 @@ HEADERS = {
 }
 
 
+for _depth in (5, 25):
+    _levels = (f"asks[{n}].price,asks[{n}].amount,bids[{n}].price,bids[{n}].amount" for n in range(_depth))
+    HEADERS[f"book_snapshot_{_depth}"] = "exchange,symbol,timestamp,local_timestamp," + ",".join(_levels)
+
+
 def test_the_layouts_are_those_that_are_published() -> None:
-    assert {name: dataset.columns for name, dataset in DATASETS.items() if not name.startswith("book_snapshot")} == HEADERS
-    for depth in (5, 25):
-        columns = DATASETS[f"book_snapshot_{depth}"].columns.split(",")
-        assert columns[4:8] == ["asks[0].price", "asks[0].amount", "bids[0].price", "bids[0].amount"]
-        assert columns[-1] == f"bids[{depth - 1}].amount"
-        assert len(columns) == 4 + 4 * depth
+    assert {name: dataset.header.decode() for name, dataset in DATASETS.items()} == {
+        name: f"{header}\n" for name, header in HEADERS.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +72,7 @@ def rows_of(folder: Path, exchange: str, dataset: str, symbol: str) -> list[dict
     for day in ("2020-02-01", "2020-02-02"):
         data = gzip.decompress((folder / to_file_name(exchange, dataset, day, symbol)).read_bytes()).decode()
         # Before midnight no book had begun: a day without rows is an empty file.
-        assert data.startswith(DATASETS[dataset].columns + "\n") or (data == "" and day == "2020-02-01"), dataset
+        assert data.startswith(HEADERS[dataset] + "\n") or (data == "" and day == "2020-02-01"), dataset
         read = list(csv.DictReader(io.StringIO(data)))
         starts = [int(row["local_timestamp"]) for row in read]
         assert starts == sorted(starts)
@@ -137,6 +140,12 @@ async def test_the_machine_serves_days_and_clients_download_them(tmp_path: Path,
         rows = list(csv.DictReader(io.StringIO(gzip.decompress(file.read_bytes()).decode())))
         market = [m async for batch in replay_normalized(**_trades_of_day(api, tmp_path)) for m in batch]
         assert [row["id"] for row in rows] == [str(m.id) for m in market if isinstance(m, Trade)]
+        # The command makes the same bytes.
+        place = ("--api-url", api.url, "--cache-dir", str(tmp_path / "cache"), "--output-dir", str(tmp_path / "csv"))
+        span = ("--from", "2020-02-01", "--to", "2020-02-02", "--workers", "0")
+        made = ["export", "csv", "--exchange", "bitmex", "--symbols", "XBTUSD", "--datasets", "trades", *span, *place]
+        assert await asyncio.to_thread(main, made) == 0
+        assert (tmp_path / "csv" / "bitmex_trades_2020-02-01_XBTUSD.csv.gz").read_bytes() == file.read_bytes()
         # It is there, and not asked for again.
         before = len(api.requests)
         assert await download_datasets(**asked) == [file]

@@ -78,6 +78,39 @@ async def test_files_have_what_their_ledgers_count(url: str, tmp_path: Path, cap
     assert {file: file.stat().st_mtime_ns for file in files} == changed, "what is there is not made again"
 
 
+def test_what_is_not_there_is_made_and_nothing_is_there_twice(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "nautilus"
+
+    def files() -> dict[str, int]:
+        return {path.parts[-3]: path.stat().st_mtime_ns for path in folder.rglob("*.parquet")}
+
+    day = ("--to", "2020-02-02")
+    assert main(asked(url, tmp_path, "nautilus", *day, "--datasets", "trades")) == 0
+    trades = files()
+    assert trades.keys() == {"trade_tick"}
+    # Another dataset of the same day.
+    assert main(asked(url, tmp_path, "nautilus", *day, "--datasets", "trades,quotes")) == 0
+    assert files().keys() == {"trade_tick", "quote_tick"}
+    assert files().items() >= trades.items()
+    # What was removed.
+    for path in folder.rglob("trade_tick/*/*.parquet"):
+        path.unlink()
+    assert main(asked(url, tmp_path, "nautilus", *day, "--datasets", "trades,quotes")) == 0
+    assert files().keys() == {"trade_tick", "quote_tick"}
+    told = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    assert sorted([*line["paths"]] for line in told) == [["quotes"], ["trades"]]
+    # A part of the day, whose rows would be there twice.
+    before = files()
+    assert main(asked(url, tmp_path, "nautilus", "--to", "2020-02-01T23:59", "--datasets", "trades")) != 0
+    assert "has trades of bitmex_2020-02-01_XBTUSD from 2020-02-01T23:58:00" in capsys.readouterr().err
+    assert files() == before
+    (folder / "ledger.jsonl").write_text('{"file": "bit')
+    assert main(asked(url, tmp_path, "nautilus", *day, "--datasets", "trades")) != 0
+    assert "is not the ledger of an export" in capsys.readouterr().err
+
+
 def test_rows_that_are_not_those_of_the_ledger_are_refused(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

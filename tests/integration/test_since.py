@@ -24,6 +24,7 @@ from tardis_machine.filters import optimize_filters
 from tardis_machine.history.recordings import RecordedFeed
 from tardis_machine.messages import BookChange, Message, Trade, parse_timestamp_us, to_timestamp
 from tardis_machine.pipeline.recorded import RecordedHistory
+from tardis_machine.recorded_line import TIME_LENGTH, to_time
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.sample.live import SimulatedExchanges
 from tardis_machine.sample.live.misbehaviour import Reset
@@ -286,35 +287,42 @@ async def test_the_command_begins_with_history(tmp_path: Path) -> None:
     assert [message["type"] for message in messages].count("disconnect") == 1
 
 
-async def test_what_was_recorded_is_not_waited_for(tmp_path: Path) -> None:
-    """The minutes that upstream does not have yet come from own recordings."""
+@pytest.mark.parametrize("began_s", [0, 160])
+async def test_what_was_recorded_is_not_waited_for(tmp_path: Path, began_s: int) -> None:
+    """The minutes that upstream does not have yet come from own recordings; those in which the recorder began are upstream's."""
     async with seam_market(tmp_path, "bitmex") as market:
         folder = tmp_path / "recordings"
         filters = Normalizer("bitmex", ["trade"]).filters(["XBTUSD"])
         feed = RecordedFeed(folder, "bitmex", tuple(optimize_filters(filters)))
         assert feed.claim()
+        began_us = DAY_US + began_s * 1_000_000
 
         async def record() -> None:
             """Each minute of the market as soon as it is over."""
-            for index in range(DAY_US // MINUTE_US, DAY_US // MINUTE_US + 60):
+            for index in range(began_us // MINUTE_US, DAY_US // MINUTE_US + 60):
                 while market.now_us < (index + 1) * MINUTE_US:
                     await asyncio.sleep(0.01)
                 lines = market.api.recording.minute("bitmex", index, filters)
+                if index * MINUTE_US < began_us:
+                    later = [line for line in lines.splitlines(keepends=True) if line[:TIME_LENGTH] >= to_time(began_us)]
+                    assert 10 < len(later) < lines.count(b"\n")
+                    lines = b"\n" + b"".join(later)
                 feed.append(index * MINUTE_US, lines)
                 feed.seal(index * MINUTE_US)
 
         recording = asyncio.create_task(record())
-        asked = request("bitmex", data_types=["trade"], wait_when_data_not_yet_available=60)
+        asked = request("bitmex", data_types=["trade"], wait_when_data_not_yet_available=6 if began_s else 60)
         history = {**market.history, "find_recorded": RecordedHistory(folder).find}
         batches = replay_normalized(**asked, **(market.options | {"_history": history}))
         trades: list[Message] = []
-        async with asyncio.timeout(20), aclosing(batches):
+        async with asyncio.timeout(60), aclosing(batches):
             async for batch in batches:
                 trades += batch
                 if is_heard(batch[-1], market):
                     break
         recording.cancel()
-        assert not market.api.requests
+        minutes = [(came.start_us - DAY_US) // MINUTE_US + place for came in market.api.requests for place in range(came.minutes)]
+        assert sorted(minutes) == list(range(-(-began_s // 60)))
         known = [message.id for _, each in market.recorded("bitmex", "XBTUSD", ["trade"]) for message in each]
         assert [trade.id for trade in trades] == known[: len(trades)]
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -22,6 +23,7 @@ from tests.integration.leaks import nothing_leaks
 from tests.integration.scripted_exchange import ScriptedExchange, scripted_exchange
 from tests.integration.test_stream_server import trade
 
+DAY_US = 86_400_000_000
 TIMINGS = Timings(first_s=0.005, most_s=0.02, limited_s=0.02, close_timeout_s=0.1, refetch_s=0.01, connect_timeout_s=2.0)
 
 
@@ -59,7 +61,7 @@ def reading(exchange: ScriptedExchange, name: str = "bitmex", **options: Any) ->
     urls = {name: exchange.url} | ({f"{name}-rest": exchange.rest_url} if name.startswith("binance") else {})
     asked = {"exchange": name, "symbols": ["XBTUSD"], "data_types": ["trade"], "timeout_interval_ms": 0} | options
     shown = {"with_disconnect_messages": True, "with_error_messages": True}
-    return reader_of(stream_normalized(**asked, **shown, exchange_urls=urls, _timings=TIMINGS))
+    return reader_of(stream_normalized(**{"_timings": TIMINGS, **asked, **shown}, exchange_urls=urls))
 
 
 def depth(first: int, final: int) -> dict[str, Any]:
@@ -267,3 +269,34 @@ async def test_who_does_not_read_holds_up_the_exchange_and_not_this_process(monk
             waiting = await anext(stream)
             assert 1_000 <= len(waiting) < 5_000
             assert sent < 50_000
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+async def test_a_connection_that_is_recorded_is_made_anew_each_day(monkeypatch: pytest.MonkeyPatch, is_recorded: bool) -> None:
+    clock = [DAY_US - 300_000]
+    monkeypatch.setattr("tardis_machine.realtime.connection.now_us", lambda: clock[0])
+    monkeypatch.setattr("tardis_machine.realtime.connection._CLOCK_CHECK_S", 0.02)
+    recorded: list[bytes] = []
+    options: dict[str, Any] = {"_timings": msgspec.structs.replace(TIMINGS, daily_s=0.01)}
+    if is_recorded:
+        options["_record"] = lambda exchange, connection, lines: recorded.extend(lines)
+    async with scripted_exchange() as exchange, reading(exchange, **options) as reader:
+        first = await exchange.client()
+        await first.hear()
+        await first.send(trade(1))
+        await reader.take(1)
+        clock[0] = DAY_US
+        if is_recorded:
+            second = await exchange.client()
+            await second.hear()
+            await second.send(trade(2))
+            lost, after = await reader.take(2)
+            assert isinstance(lost, Disconnect)
+            assert lost.reason == "the recording of a new day begins with whole books"
+            assert [bool(line) for line in recorded] == [True, False, True]
+        else:
+            await asyncio.sleep(0.2)
+            await first.send(trade(2))
+            [after] = await reader.take(1)
+            assert exchange.connected == 1
+        assert after.id == "2"

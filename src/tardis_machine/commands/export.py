@@ -18,7 +18,7 @@ from ..errors import MissingExtraError, OptionsError
 from ..exchanges import exchange_named
 from ..history.datasets import to_file_name
 from ..messages import Message, to_timestamp
-from ..pipeline.csv_files import DAY_US, day_request
+from ..pipeline.csv_files import DAY_US, day_request, to_pieces
 from ..pipeline.csv_rows import Dataset, dataset_named, to_csv_rows
 from ..settings import Settings
 from ..telemetry import get_logger
@@ -132,12 +132,18 @@ async def _write(machine: Machine, exchange: str, day: DatasetDay, turns: asynci
 
 async def _write_rows(day: DatasetDay, parts: AsyncIterator[tuple[bytes, int]]) -> None:
     messages = 0
+
+    async def rows() -> AsyncIterator[bytes]:
+        nonlocal messages
+        async for data, count in parts:
+            messages += count
+            yield data
+
     output = LineOutput(day.target)
     await output.open()
     try:
-        async for rows, count in parts:
-            await output.write(rows if messages else day.dataset.header + rows)
-            messages += count
+        async for piece in to_pieces(day.dataset, rows()):
+            await output.write(piece)
         await output.finish()
     finally:
         output.abandon()

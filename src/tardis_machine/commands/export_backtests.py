@@ -1,7 +1,7 @@
 """`tardis-machine export nautilus` and `export hftbacktest`: history as the files that backtests read, a day and symbol a file.
 
 The same replay that gives the rows gives the events of a session, counted where they are made: a ledger. What is written is compared
-with it, and told beside the files in `ledger.jsonl`.
+with it, and told beside the files in `ledger.jsonl` (`export_ledger`).
 
 Invariant: a file under its name is whole, and has what its ledger counts. What is there already is not made again.
 """
@@ -18,25 +18,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-import msgspec
-
 from ..dates import parse_date_us
 from ..engine import SOURCE, Engine, Machine
 from ..errors import OptionsError, UndeliveredError
+from ..eventbus.ledger import Ledger, LedgerEntry
 from ..exchanges import exchange_named
 from ..messages import to_timestamp
 from ..pipeline.csv_files import DAY_US, day_request
 from ..pipeline.csv_rows import dataset_named
-from ..pipeline.dataset_tables import to_table
+from ..pipeline.dataset_tables import to_table, with_decimals
 from ..processes.jobs.contract import Chunk, Events, PublishSpec
 from ..settings import Settings
 from ..telemetry import get_logger
 from .event_loop import run_loop
+from .export_ledger import ExportLedger, Written, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from ..eventbus.ledger import LedgerEntry
 
 __all__ = ["hftbacktest", "nautilus"]
 
@@ -57,15 +55,17 @@ class ExportDay(NamedTuple):
     @property
     def name(self) -> str:
         """Of its file, as datasets name theirs."""
-        return f"{self.exchange}_{to_timestamp(self.start_us)[:10]}_{_safe(self.symbol)}"
+        return f"{self.exchange}_{self.start[:10]}_{_safe(self.symbol)}"
 
+    @property
+    def start(self) -> str:
+        """As a date."""
+        return to_timestamp(self.start_us)
 
-class Written(msgspec.Struct):
-    """A line of `ledger.jsonl`."""
-
-    file: str
-    rows: int
-    ledger: list[LedgerEntry]
+    @property
+    def end(self) -> str:
+        """As a date; not included."""
+        return to_timestamp(self.end_us)
 
 
 Write = Callable[[ExportDay, "dict[str, pa.Table]"], "dict[str, Path]"]
@@ -84,6 +84,7 @@ def nautilus(settings: Settings) -> int:
     def write(day: ExportDay, tables: dict[str, pa.Table]) -> dict[str, Path]:
         import pyarrow.parquet
 
+        tables = {name: with_decimals(table) for name, table in tables.items()}
         found = [precision_of(table) for table in tables.values()]
         price = max(each.price for each in found) if settings.price_precision is None else settings.price_precision
         size = max(each.size for each in found) if settings.size_precision is None else settings.size_precision
@@ -92,7 +93,7 @@ def nautilus(settings: Settings) -> int:
             rows = to_nautilus(name, table, instrument, Precision(price, size))
             if len(rows):
                 target = settings.output_dir / catalog_path(name, instrument, rows)
-                _write_whole(target, partial(pyarrow.parquet.write_table, rows))
+                write_whole(target, partial(pyarrow.parquet.write_table, rows))
                 files[name] = target
         return files
 
@@ -113,20 +114,10 @@ def hftbacktest(settings: Settings) -> int:
             with path.open("wb") as file:
                 np.savez_compressed(file, data=events)
 
-        _write_whole(target, save)
+        write_whole(target, save)
         return dict.fromkeys(tables, target)
 
     return run_loop(_export(settings, ("trades", "incremental_book_L2"), write))
-
-
-def _write_whole(target: Path, write: Callable[[Path], object]) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.new")
-    try:
-        write(unfinished)
-        unfinished.rename(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _safe(symbol: str) -> str:
@@ -150,27 +141,23 @@ def _days(settings: Settings) -> Iterator[ExportDay]:
 
 
 async def _export(settings: Settings, datasets: tuple[str, ...], write: Write) -> int:
-    days = list(_days(settings))
-    settings.output_dir.mkdir(parents=True, exist_ok=True)
-    told = settings.output_dir / "ledger.jsonl"
-    done = set(told.read_text().splitlines()) if told.exists() else set()
-    names = {msgspec.json.decode(line)["file"] for line in done}
+    days, folder = list(_days(settings)), settings.output_dir
+    ledger = ExportLedger(folder)
+    missing = {day: ledger.missing(day.name, day.start, day.end, datasets) for day in days}
     engine = Engine(settings)
     try:
         machine = await engine.start(publishing=False)
-        for day in days:
-            if day.name in names:
+        for day, names in missing.items():
+            if names:
+                ledger.add(await _export_day(machine, day, names, write, folder))
+            else:
                 log.info("is there already", file=day.name)
-                continue
-            lines = await _export_day(machine, day, datasets, write)
-            with told.open("a") as file:
-                file.write("".join(f"{msgspec.json.encode(line).decode()}\n" for line in lines))
     finally:
         await engine.stop()
     return 0
 
 
-async def _export_day(machine: Machine, day: ExportDay, datasets: tuple[str, ...], write: Write) -> list[Written]:
+async def _export_day(machine: Machine, day: ExportDay, datasets: tuple[str, ...], write: Write, folder: Path) -> Written:
     tables: dict[str, pa.Table] = {}
     entries: list[LedgerEntry] = []
     for name in datasets:
@@ -182,13 +169,12 @@ async def _export_day(machine: Machine, day: ExportDay, datasets: tuple[str, ...
     files = await asyncio.to_thread(write, day, tables)
     rows = sum(map(len, tables.values()))
     log.info("exported", file=day.name, rows=rows, files=len(set(files.values())))
-    return [Written(day.name, rows, entries)]
+    paths = {name: str(files[name].relative_to(folder)) if name in files else None for name in datasets}
+    return Written(day.name, day.start, day.end, paths, rows, entries)
 
 
 async def _fetch(machine: Machine, day: ExportDay, name: str) -> tuple[pa.Table, list[LedgerEntry]]:
     """The rows, and what the ledger says of the same session."""
-    from ..eventbus.ledger import Ledger
-
     dataset, case, session_id = dataset_named(name), _CASES[name], uuid4().hex
     request = day_request(dataset, day.exchange, [day.symbol], day.start_us, day.end_us)
     publish = PublishSpec(session_id, "replay", {"session_id": session_id}, SOURCE, "level", frozenset([case]))

@@ -20,15 +20,24 @@ from typing import Literal, Self
 
 import zstandard
 
-from ..errors import OptionsError, SliceError
+from ..errors import OptionsError, SliceError, UpstreamError
 from ..filters import Filter, optimize_filters
 from ..settings.defaults import cache_dir as default_cache_dir
-from .api import DEFAULT_API_URL, DEFAULT_USER_AGENT, Compression, HistoryApi, RetryPolicy, UpstreamRequest, check_api_key
+from .api import (
+    DEFAULT_API_URL,
+    DEFAULT_USER_AGENT,
+    Compression,
+    Download,
+    HistoryApi,
+    RetryPolicy,
+    UpstreamRequest,
+    check_api_key,
+)
 from .cache import CachedFile, FeedCache, check_exchange
 from .flights import Flights
 from .plan import Plan, PlannedSlice
-from .reader import load_slice, read_slice
-from .slice import MINUTE_US, Encoding, Slice
+from .reader import is_unbroken, load_slice, read_slice
+from .slice import MINUTE_US, Encoding, Slice, to_slice_name
 from .threads import Threads
 
 __all__ = ["HistoryClient"]
@@ -47,6 +56,9 @@ AVAILABILITY_MARGIN_S = 0.1
 MAX_SLEEP_S = 3600.0
 # How often own recordings are looked into for a minute that is waited for.
 RECORDED_POLL_S = 1.0
+
+ATTEMPTS_IN_PLACE_OF_RECORDED = 2
+"""For a minute of which a part was recorded: where there is no upstream, that is not to be waited for long."""
 
 CacheUse = Literal["use", "replace", "bypass"]
 """Look into the cache, then store; only store; neither."""
@@ -115,7 +127,8 @@ class _Obtained:
 class HistoryClient:
     """Fetches and caches slices. Makes its connections on demand: a replay that is all in the cache makes none.
 
-    What `find_recorded` finds is not fetched. `sleep` and `clock` (seconds since 1970) stand in for time in tests.
+    What `find_recorded` finds is not fetched; a minute that it heard in part only where upstream can't give it, or with
+    `recorded_first`. `sleep` and `clock` (seconds since 1970) stand in for time in tests.
     """
 
     def __init__(
@@ -134,6 +147,7 @@ class HistoryClient:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         clock: Callable[[], float] = time.time,
         find_recorded: FindRecorded | None = None,
+        recorded_first: bool = False,
     ) -> None:
         self._api_key = check_api_key(api_key)
         # Absolute, as its paths go to worker processes.
@@ -142,6 +156,7 @@ class HistoryClient:
         self._sleep = sleep
         self._clock = clock
         self._find_recorded = find_recorded
+        self._recorded_first = recorded_first
         self._threads = Threads(count=4)
         self._api = HistoryApi(
             api_url,
@@ -315,7 +330,10 @@ class HistoryClient:
         )
 
     async def _lies_here(self, replay: _Replay, minute_us: int) -> bool:
-        return await self._is_cached(replay, minute_us) or await self._recorded(replay, minute_us) is not None
+        if await self._is_cached(replay, minute_us):
+            return True
+        lines = await self._recorded(replay, minute_us)
+        return lines is not None and is_unbroken(lines)
 
     async def _appears(self, replay: _Replay, minute_us: int, due_us: int) -> None:
         """Returns when a minute is there: at once where it lies here, as soon as it is recorded, or when upstream should have it."""
@@ -358,13 +376,17 @@ class HistoryClient:
         """From the cache, where another replay may have put it by now, or from upstream by way of the cache."""
         if cache == "use" and (file := await self._threads.run(replay.cache.find, start_us, minutes)):
             return _Obtained(minutes, file.encoding, file.path, None, None, 0)
-        if cache == "use" and (lines := await self._recorded(replay, start_us)) is not None:
-            return _Obtained(1, "zst", None, lines, None, 0)
-        offset = (start_us - replay.from_us) // MINUTE_US
-        request = UpstreamRequest(
-            replay.exchange, replay.from_us, offset, minutes, replay.filters, replay.api_key, replay.asker, replay.attempts
-        )
-        came = await self._api.fetch_slice(request)
+        lines = await self._recorded(replay, start_us) if cache == "use" else None
+        if lines is None:
+            came = await self._ask(replay, start_us, minutes, replay.attempts)
+        elif self._recorded_first or is_unbroken(lines):
+            return await self._to_obtained(lines)
+        else:
+            try:
+                came = await self._ask(replay, start_us, 1, ATTEMPTS_IN_PLACE_OF_RECORDED)
+            except UpstreamError as error:
+                _LOG.warning("%s; what was recorded of %s is used", error, to_slice_name(replay.exchange, start_us, 1))
+                return await self._to_obtained(lines)
         path = None
         if cache != "bypass":
             # Before it is there: a reader that leaves now waits until it is written, and hears no more of it.
@@ -377,12 +399,22 @@ class HistoryClient:
         is_temporary = replay.to_remove is not None
         return _Obtained(came.minutes, came.encoding, path, data, came.suggested_minutes, len(came.data), is_temporary)
 
+    async def _ask(self, replay: _Replay, start_us: int, minutes: int, attempts: int | None) -> Download:
+        offset = (start_us - replay.from_us) // MINUTE_US
+        return await self._api.fetch_slice(
+            UpstreamRequest(
+                replay.exchange, replay.from_us, offset, minutes, replay.filters, replay.api_key, replay.asker, attempts
+            )
+        )
+
     async def _recorded(self, replay: _Replay, start_us: int) -> bytes | None:
-        """A minute that was recorded here, compressed."""
+        """The lines of a minute that was recorded here."""
         if self._find_recorded is None:
             return None
-        lines = await self._threads.run(self._find_recorded, replay.exchange, start_us, replay.filters)
-        return None if lines is None else await self._threads.run(zstandard.compress, lines)
+        return await self._threads.run(self._find_recorded, replay.exchange, start_us, replay.filters)
+
+    async def _to_obtained(self, lines: bytes) -> _Obtained:
+        return _Obtained(1, "zst", None, await self._threads.run(zstandard.compress, lines), None, 0)
 
     def _warn_of_cache(self, error: OSError) -> None:
         if not self._warned_of_cache:

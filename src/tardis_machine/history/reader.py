@@ -24,6 +24,7 @@ __all__ = [
     "decompress",
     "fits",
     "is_at_most",
+    "is_unbroken",
     "lines_between",
     "load_slice",
     "read_lines",
@@ -71,6 +72,11 @@ def load_slice(item: Slice) -> Slice:
     loaded = replace(item, path=None, data=_read(item))
     read_slice(loaded)
     return loaded
+
+
+def is_unbroken(lines: bytes) -> bool:
+    """Whether the recorder was connected all the time."""
+    return not lines.startswith(b"\n") and b"\n\n" not in lines
 
 
 def read_lines(item: Slice) -> list[bytes]:

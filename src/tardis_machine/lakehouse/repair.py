@@ -351,7 +351,10 @@ def repair(spark: SparkSession, lake: Lake, outcome: Verification, settings: Set
 
     recorded = None if settings.record_dir is None else RecordedHistory(settings.record_dir)
     find_recorded = None if recorded is None else recorded.find
-    client = HistoryClient(settings.api_url, settings.api_key, settings.cache_dir, find_recorded=find_recorded)
+    # What was published live is what was heard here, also of a minute that was heard in part.
+    client = HistoryClient(
+        settings.api_url, settings.api_key, settings.cache_dir, find_recorded=find_recorded, recorded_first=True
+    )
     tool = Repair(spark, lake, client, settings.dead_letters, has_recordings=recorded is not None)
     ends = tool.land_ends(outcome)
     if ends:

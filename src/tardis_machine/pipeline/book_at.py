@@ -27,6 +27,8 @@ __all__ = ["BookRequest", "book_at", "parse_book"]
 _DAY_US = 86_400_000_000
 _SHORT_US = 600_000_000
 """A recorder that connected again, and exchanges that tell whole books all the time, spare the rest of the day."""
+_BEGINNING_US = 60_000_000
+"""Within which a day's whole books come."""
 
 
 class BookRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,10 +41,16 @@ class BookRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Levels of a side; None: all."""
 
     def replays(self) -> Iterator[NormalizedRequest]:
-        """What to replay for it: a little, and where no book began in that, the day, which begins with whole books."""
+        """What to replay for it: a little, and where no book began in that, the day, which begins with whole books.
+
+        In its first minute these may not have come yet, and the day before has the book.
+        """
         end_us = self.at_us + 1
         day_us = self.at_us - self.at_us % _DAY_US
-        for from_us in dict.fromkeys((max(self.at_us - _SHORT_US, day_us), day_us)):
+        starts = [max(self.at_us - _SHORT_US, day_us), day_us]
+        if self.at_us - day_us < _BEGINNING_US:
+            starts.append(max(day_us - _DAY_US, 0))
+        for from_us in dict.fromkeys(starts):
             yield NormalizedRequest(
                 exchange=self.exchange,
                 from_us=from_us,

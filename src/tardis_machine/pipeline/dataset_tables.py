@@ -1,6 +1,6 @@
 """Rows of datasets as Arrow tables, for the files that are made of them.
 
-Invariant: a number is the one that the row has: prices and amounts are decimals of 16 places.
+Invariant: a number is the one that the row has: prices and amounts are text until it is known what they are to be.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from ..errors import MissingExtraError
+from ..errors import MissingExtraError, TardisMachineError
 from .csv_rows import Dataset
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PLACES", "to_table"]
+__all__ = ["PLACES", "to_table", "with_decimals"]
 
 PLACES = 16
 """Of decimals."""
 
-_TEXTS = frozenset(("exchange", "symbol", "id", "side"))
+NUMBERS = frozenset(("price", "amount", "bid_price", "bid_amount", "ask_price", "ask_amount"))
 
 
 def to_table(dataset: Dataset, parts: Iterable[bytes]) -> pa.Table:
@@ -31,8 +31,7 @@ def to_table(dataset: Dataset, parts: Iterable[bytes]) -> pa.Table:
     except ImportError:
         raise MissingExtraError("export nautilus and export hftbacktest", "export") from None
     names = dataset.columns.split(",")
-    types: dict[str, pa.DataType] = {name: pa.decimal128(38, PLACES) for name in names}
-    types |= {name: pa.string() for name in names if name in _TEXTS}
+    types: dict[str, pa.DataType] = {name: pa.string() for name in names}
     types |= {name: pa.int64() for name in names if name.endswith("timestamp")}
     if "is_snapshot" in types:
         types["is_snapshot"] = pa.bool_()
@@ -41,3 +40,22 @@ def to_table(dataset: Dataset, parts: Iterable[bytes]) -> pa.Table:
     tables = [pyarrow.csv.read_csv(BytesIO(part), read, convert_options=options) for part in parts if part]
     schema = pa.schema(list(types.items()))
     return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def with_decimals(table: pa.Table) -> pa.Table:
+    """With numbers as decimals, rounded to `PLACES` where they have more, as sums of doubles have that exchanges print."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = pa.decimal128(38, PLACES)
+    for place, name in enumerate(table.column_names):
+        if name in NUMBERS:
+            try:
+                column = table[name].cast(wanted)
+            except pa.ArrowInvalid:
+                try:
+                    column = pc.round(table[name].cast(pa.decimal256(76, 38)), PLACES).cast(wanted)
+                except pa.ArrowInvalid as error:
+                    raise TardisMachineError(f"{name}: a number has more digits than a catalog can hold ({error})") from None
+            table = table.set_column(place, name, column)
+    return table

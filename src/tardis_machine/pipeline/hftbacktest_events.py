@@ -57,8 +57,7 @@ def _to_rows(table: pa.Table, kinds: np.ndarray[Any, Any]) -> np.ndarray[Any, An
     for name, column in (("exch_ts", "timestamp"), ("local_ts", "local_timestamp")):
         rows[name] = table[column].to_numpy() * 1000
     for name, column in (("px", "price"), ("qty", "amount")):
-        # By way of text: a decimal is the text of a double, which is that double again.
-        rows[name] = table[column].cast(pa.string()).cast(pa.float64()).to_numpy()
+        rows[name] = table[column].cast(pa.float64()).to_numpy()
     return rows
 
 

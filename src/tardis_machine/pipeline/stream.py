@@ -182,6 +182,7 @@ class LiveStream:
         conceal(request.exchange, self._credentials)  # this may be another process than that which found them
         self._urls = check_urls(urls or {})
         self._timings = timings or Timings()
+        self._is_recorded = record is not None
         self._sources = [
             (plan, LiveSource(request, plan, outlet, number, record)) for number, plan in enumerate(plan_connections(request))
         ]
@@ -204,6 +205,7 @@ class LiveStream:
                     urls=self._urls,
                     timings=self._timings,
                     credentials=self._credentials,
+                    is_daily=self._is_recorded,
                 )
                 tasks.create_task(connection.run())
 

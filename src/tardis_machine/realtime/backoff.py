@@ -31,6 +31,8 @@ class Timings(msgspec.Struct, frozen=True):
     """How often errors that go on are told of."""
     linger_s: float = 3.0
     """How long a stream goes on that nobody listens to."""
+    daily_s: float = 5.0
+    """Within which connections that are recorded are made anew after midnight."""
 
 
 class Backoff:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from random import random
 from typing import Any, NamedTuple, Protocol
 
 import aiohttp
@@ -39,6 +40,9 @@ MAX_ARRIVALS = 1_000
 MAX_FETCHES = 4
 # Snapshots in a row that did not fit, until the connection is made anew.
 MAX_UNFIT = 10
+_DAY_US = 86_400_000_000
+# How often it is looked whether the clock was set.
+_CLOCK_CHECK_S = 60.0
 _CODES: Mapping[str, ErrorCode] = {"auth": "SOURCE_AUTH", "rate_limit": "SOURCE_RATE_LIMIT"}
 _BANNED = 418
 _REFUSALS: Mapping[int, ErrorCode] = {
@@ -114,6 +118,8 @@ class _Ending(NamedTuple):
     """The exchange was asked too often."""
     wait_s: float = 0.0
     """As long as it says itself."""
+    is_ours: bool = False
+    """It was ended to be made anew at once."""
 
 
 def open_session(urls: Mapping[str, str], timings: Timings) -> aiohttp.ClientSession:
@@ -141,7 +147,9 @@ class Connection:
         urls: Mapping[str, str],
         timings: Timings,
         credentials: Credentials | None = None,
+        is_daily: bool = False,
     ) -> None:
+        """`is_daily`: it is made anew at the start of each day, so that what is recorded of a day begins with whole books."""
         assert exchange.live is not None
         self.exchange = exchange.name
         self.live: LiveApi = exchange.live
@@ -153,6 +161,7 @@ class Connection:
         self.urls = urls
         self.timings = timings
         self.credentials = credentials
+        self.is_daily = is_daily
         self.troubles = Troubles(timings.summary_s)
         self.backoff = Backoff(timings)
 
@@ -161,6 +170,8 @@ class Connection:
         try:
             while True:
                 ending = await self._attempt()
+                if ending.is_ours:
+                    continue
                 wait_s = self.backoff.next_s(limited=ending.limited, at_least_s=ending.wait_s)
                 log.debug("connecting again", exchange=self.exchange, reason=ending.reason, wait_s=round(wait_s, 3))
                 await asyncio.sleep(wait_s)
@@ -274,6 +285,8 @@ class _Attempt:
             self._start(self._keep_alive())
             if self._owner.timeout_s:
                 self._start(self._watch())
+            if self._owner.is_daily:
+                self._start(self._see_midnight())
             return await self._ended
         finally:
             for task in self._tasks:
@@ -439,6 +452,16 @@ class _Attempt:
             then_s, now_s = now_s, self._loop.time()
             if now_s - then_s > 2 * wait_s:
                 since_s += now_s - then_s - wait_s
+
+    async def _see_midnight(self) -> _Ending:
+        day = now_us() // _DAY_US
+        while True:
+            left_us = (day + 1) * _DAY_US - now_us()
+            if left_us <= 0:
+                # Not all connections at once, which exchanges would refuse.
+                await asyncio.sleep(random() * self._owner.timings.daily_s)
+                return _Ending("the recording of a new day begins with whole books", is_ours=True)
+            await asyncio.sleep(min(left_us / 1e6, _CLOCK_CHECK_S))
 
     # what is fetched
 

@@ -7,9 +7,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from tardis_machine.errors import OptionsError
+from tardis_machine.errors import OptionsError, TardisMachineError
 from tardis_machine.pipeline.csv_rows import dataset_named
-from tardis_machine.pipeline.dataset_tables import to_table
+from tardis_machine.pipeline.dataset_tables import to_table, with_decimals
 from tardis_machine.pipeline.hftbacktest_events import to_events
 from tardis_machine.pipeline.nautilus_tables import Precision, catalog_path, precision_of, to_nautilus
 
@@ -36,8 +36,8 @@ def raw(number: str) -> bytes:
 
 
 def test_trades_of_the_catalog() -> None:
-    assert precision_of(trades) == Precision(2, 1)
-    table = to_nautilus("trades", trades, "XBTUSD.BITMEX", Precision(2, 1))
+    assert precision_of(with_decimals(trades)) == Precision(2, 1)
+    table = to_nautilus("trades", with_decimals(trades), "XBTUSD.BITMEX", Precision(2, 1))
     assert table.schema.metadata == {b"instrument_id": b"XBTUSD.BITMEX", b"price_precision": b"2", b"size_precision": b"1"}
     assert not any(field.nullable for field in table.schema)
     assert table.to_pydict() == {
@@ -54,16 +54,33 @@ def test_trades_of_the_catalog() -> None:
 
 def test_a_precision_that_is_too_small_is_refused_by_name() -> None:
     with pytest.raises(OptionsError, match=r"--price-precision: expected 2 or more, which X\.Y has, got 1"):
-        to_nautilus("trades", trades, "X.Y", Precision(1, 1))
+        to_nautilus("trades", with_decimals(trades), "X.Y", Precision(1, 1))
 
 
 def test_a_snapshot_clears_the_catalogs_book_and_each_message_ends() -> None:
-    table = to_nautilus("incremental_book_L2", levels, "XBTUSD.BITMEX", Precision(0, 0)).to_pydict()
+    table = to_nautilus("incremental_book_L2", with_decimals(levels), "XBTUSD.BITMEX", Precision(0, 0)).to_pydict()
     assert table["action"] == [4, 1, 1, 1, 3, 2, 4, 1, 4, 1]
     assert table["side"] == [0, 2, 1, 2, 1, 2, 0, 1, 0, 1]
     assert table["flags"] == [32, 32, 32, 160, 0, 128, 32, 160, 32, 160]
     assert table["price"][:2] == [raw("0"), raw("11")]
     assert table["ts_init"][6:] == [1_000_220_000] * 2 + [1_000_230_000] * 2
+
+
+def test_numbers_of_more_places_than_a_catalog_has() -> None:
+    """As JavaScript prints sums of doubles; hftbacktest, which has doubles, gets the very same."""
+    row = "bitflyer,X,1000,2000,a,buy,{},{}\n".format
+    long = to_table(
+        dataset_named("trades"), [row("100.5", "0.30000000000000004").encode(), row("1e-7", "2.00000000000000006").encode()]
+    )
+    decimals = with_decimals(long)
+    assert precision_of(decimals) == Precision(7, 16)
+    table = to_nautilus("trades", decimals, "X.Y", Precision(7, 16)).to_pydict()
+    assert table["size"] == [raw("0.3"), raw("2.0000000000000001")]
+    assert table["price"] == [raw("100.5"), raw("0.0000001")]
+    events = to_events(long, to_table(dataset_named("incremental_book_L2"), []))
+    assert events["qty"].tolist() == [0.30000000000000004, 2.0]
+    with pytest.raises(TardisMachineError, match="amount: a number has more digits than a catalog can hold"):
+        with_decimals(to_table(dataset_named("trades"), [row("1", "9" * 23).encode()]))
 
 
 def test_events_are_in_both_orders_and_what_was_overtaken_is_there_twice() -> None:
