@@ -20,7 +20,7 @@ import json
 import mmap
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -132,41 +132,25 @@ class Spool:
 
     def _recover(self, on_event: Callable[[Event], None] | None) -> Recovered:
         recovered = Recovered()
+        resumes = self._read_acked()
         found = sorted((int(name[1]), path) for path in self.folder.iterdir() if (name := _SEGMENT.fullmatch(path.name)))
-        resumes = self._take_acked({number for number, _ in found})
         for number, path in found:
             segment = self._segments[number] = _Segment(number, path)
             self._examine(segment, resumes.get(number, 0), recovered.problems)
             recovered.events += segment.unread
             if on_event is not None:
                 self._visit(segment, on_event)
-        highest = max(self._segments, default=0)
+        # A segment may be gone and its note not, as whoever removed it died: no other may have its number.
+        highest = max([*self._segments, *resumes], default=0)
         self.last_segment = highest + highest % 2
         self.size_bytes = sum(segment.size_bytes for segment in self._segments.values())
         return recovered
 
-    def _take_acked(self, numbers: Collection[int]) -> dict[int, int]:
+    def _read_acked(self) -> dict[int, int]:
         try:
-            noted = {int(number): int(offset) for number, offset in json.loads((self.folder / "acked.json").read_bytes()).items()}
+            return {int(number): int(offset) for number, offset in json.loads((self.folder / "acked.json").read_bytes()).items()}
         except (FileNotFoundError, ValueError, AttributeError):
             return {}  # events are sent again
-        resumes = {number: offset for number, offset in noted.items() if number in numbers}
-        if resumes != noted:
-            # Whoever removed the others died before this was noted, and the next segment may have the number of one of them.
-            self._write_acked(json.dumps(resumes), durably=True)
-        return resumes
-
-    def _write_acked(self, acked: str, *, durably: bool = False) -> None:
-        temporary = self.folder / "acked.json.new"
-        with temporary.open("w") as file:
-            file.write(acked)
-            if durably:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(self.folder / "acked.json")
-        if durably:
-            sync_folder(self.folder)
-        self._acked_as_written = acked
 
     def _examine(self, segment: _Segment, resume: int, problems: list[str]) -> None:
         """Counts the events from `resume` on, sets aside what is damaged, cuts what is torn."""
@@ -400,7 +384,10 @@ class Spool:
         self.size_bytes -= freed_bytes
         acked = json.dumps({number: segment.resume for number, segment in sorted(self._segments.items()) if segment.resume})
         if acked != self._acked_as_written:
-            self._write_acked(acked)
+            temporary = self.folder / "acked.json.new"
+            temporary.write_text(acked)
+            temporary.replace(self.folder / "acked.json")
+            self._acked_as_written = acked
         return freed_bytes
 
 
