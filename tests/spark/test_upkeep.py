@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tardis_machine.lakehouse.appending import Appender
 from tardis_machine.lakehouse.commits import TableFile
+from tardis_machine.lakehouse.gold.bars import BARS
 from tardis_machine.lakehouse.lake import Lake
 from tardis_machine.lakehouse.optimize import MIN_RETAIN_S, optimize
 from tardis_machine.lakehouse.silver.trades import TRADES
@@ -60,3 +61,16 @@ def test_files_that_a_stream_has_still_to_read_are_kept(lake: LakeUnderTest) -> 
     [*_] = optimize(lake.spark, lake.lake, retain_s=MIN_RETAIN_S)
     lake.ingest()
     assert lake.count(TRADES.table) == 9
+
+
+def test_a_stream_that_begins_when_files_were_joined_and_removed_reads_what_is_there(lake: LakeUnderTest) -> None:
+    for number in range(3):
+        lake.bus.write(f"{number}", encode(trades(3, start=number * 3), session=f"s{number}"))
+        lake.ingest()
+    for _ in range(2):
+        [*_] = optimize(lake.spark, lake.lake, retain_s=MIN_RETAIN_S)
+        make_older(Path(lake.lake.root), MIN_RETAIN_S)
+    [*_] = optimize(lake.spark, lake.lake, retain_s=MIN_RETAIN_S)
+    assert len([*Path(lake.lake.path(TRADES.table)).rglob("*.parquet")]) == 1
+    lake.ingest(until="gold", gold=("bars_1m",))
+    assert lake.lake.read(lake.spark, BARS).selectExpr("sum(trades)").collect()[0][0] == 9

@@ -270,6 +270,14 @@ class Commits:
         found = pc.min(dates.cast(pa.string())).as_py()
         return None if found is None else date.fromisoformat(found)
 
+    def has_rows_since(self, table: Table, instant_us: int) -> bool:
+        """Whether a table may have rows whose local time is that instant or a later one."""
+        actions = pa.table(self._log(table).get_add_actions(flatten=True))
+        if not actions.num_rows or "max.local_ts" not in actions.column_names:
+            return bool(actions.num_rows)
+        latest = actions.column("max.local_ts").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        return bool(pc.any(pc.fill_null(pc.greater_equal(latest, instant_us), True)).as_py())
+
     def all_files(self, table: Table) -> list[TableFile]:
         """Every file of a table."""
         actions = pa.table(self._log(table).get_add_actions(flatten=True))

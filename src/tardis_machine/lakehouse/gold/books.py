@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from ..commits import Commits
 from ..lake import Lake
 from ..silver.book_changes import BOOK_CHANGES
 from ..silver.control_events import CONTROL_EVENTS
@@ -111,17 +112,21 @@ class Rebuilt(NamedTuple):
 
 
 def rebuild_books(
-    spark: SparkSession, lake: Lake, touched: Touched, samplings: Sequence[Sampling], oldest: date | None
+    spark: SparkSession, lake: Lake, touched: Touched, samplings: Sequence[Sampling], commits: Commits
 ) -> Rebuilt | None:
-    """Rebuilds the books that new rows touch; None where there are none. `oldest`: the first date that there is a book of."""
-    changes, books = lake.read(spark, BOOK_CHANGES.table), lake.read(spark, BOOKS_TABLE)
+    """Rebuilds the books that new rows touch; None where there are none."""
+    changes, oldest = lake.read(spark, BOOK_CHANGES.table), commits.first_date(BOOKS_TABLE)
+    # A query of a table takes about as long however little it has.
+    books = None if oldest is None else lake.read(spark, BOOKS_TABLE)
     spans = _spans(touched, books)
     if not spans:
         return None
     places = RebuildRange.to_frame(
         spark, [RebuildRange(*place, span.first_us, span.end_us, None) for place, span in spans.items()]
     )
-    until, known = _find_until(changes, places, spans), _find_known(books, places, spans, oldest)
+    is_overtaken = commits.has_rows_since(BOOK_CHANGES.table, min(span.end_us for span in spans.values()))
+    until = _find_until(changes, places, spans) if is_overtaken else {}
+    known = {} if books is None or oldest is None else _find_known(books, places, spans, oldest)
     ranges = [
         RebuildRange(*place, span.first_us, until.get(place), _since_us(span, known.get(place))) for place, span in spans.items()
     ]
@@ -135,14 +140,14 @@ def rebuild_books(
     return Rebuilt(rows, ranges)
 
 
-def _spans(touched: Touched, books: DataFrame) -> dict[Place, Span]:
+def _spans(touched: Touched, books: DataFrame | None) -> dict[Place, Span]:
     """From when and until when something is new of each symbol; a lost connection concerns all books of its exchange."""
     spans = touched.spans("book_changes")
     lost: dict[str, Span] = {}
     for (exchange, _), span in touched.spans("control_events").items():
         lost[exchange] = span.with_other(lost.get(exchange, span))
     if lost:
-        known = books.where(books["exchange"].isin(*lost)).select(*PLACE).distinct().collect()
+        known = [] if books is None else books.where(books["exchange"].isin(*lost)).select(*PLACE).distinct().collect()
         for place in {*spans, *((row["exchange"], row["symbol"]) for row in known)}:
             if place[0] in lost:
                 span = lost[place[0]]
@@ -167,9 +172,7 @@ def _find_until(changes: DataFrame, places: DataFrame, spans: Mapping[Place, Spa
     return {(row["exchange"], row["symbol"]): row["at_us"] for row in rows}
 
 
-def _find_known(
-    books: DataFrame, places: DataFrame, spans: Mapping[Place, Span], oldest: date | None
-) -> dict[Place, list[KnownBook]]:
+def _find_known(books: DataFrame, places: DataFrame, spans: Mapping[Place, Span], oldest: date) -> dict[Place, list[KnownBook]]:
     """The last book of each symbol and recorder before what is new; recorders that are forgotten by then are left out.
 
     `oldest`: the first date that there is a book of.
@@ -179,7 +182,7 @@ def _find_known(
     known = _last_books(books, places, spans, since=near)
     # Of one that was heard a while ago, whoever else is not forgotten may lie further back.
     away = {place for place in spans if place not in known or known[place][-1].at_us < first - _NEAR_US}
-    if away and oldest is not None and oldest < near:
+    if away and oldest < near:
         known |= _last_books(books, places, {place: spans[place] for place in away}, since=None)
     for place, of_place in known.items():
         last_us = max(book.at_us for book in of_place)
@@ -219,7 +222,7 @@ def _feed(
     ranges: Sequence[RebuildRange],
     known: Sequence[KnownBook],
     changes: DataFrame,
-    books: DataFrame,
+    books: DataFrame | None,
     control: DataFrame,
 ) -> DataFrame:
     """Books to begin with, changes and lost connections, each as `rebuild` takes it."""
@@ -264,9 +267,11 @@ def _feed(
 
     def in_range(rows: DataFrame) -> DataFrame:
         """Those that the books to begin with lack, of their recorder."""
+        rows = rows.withColumn("recorder", F.expr(RECORDER))
+        if books is None:
+            return rows.where("until IS NULL OR local_ts <= until")
         same = [F.col(f"own.{name}") == F.col(f"begun.{name}") for name in (*PLACE, "recorder")]
-        rows = rows.withColumn("recorder", F.expr(RECORDER)).alias("own").join(begun.alias("begun"), same, "left")
-        rows = rows.select("own.*", "begun.known_ts")
+        rows = rows.alias("own").join(begun.alias("begun"), same, "left").select("own.*", "begun.known_ts")
         return rows.where("(since IS NULL OR local_ts > greatest(since, known_ts)) AND (until IS NULL OR local_ts <= until)")
 
     own = fed(
@@ -282,6 +287,10 @@ def _feed(
         level="coalesce(level, 0L)",
         part="coalesce(part, 0L)",
     )
+    disconnects = in_range(control.where("kind = 'disconnect'").where(near).drop("symbol").join(limits, "exchange"))
+    lost = fed(disconnects.where("symbols IS NULL OR array_contains(symbols, symbol)"), DISCONNECT)
+    if books is None:
+        return own.unionByName(lost)
     days = {to_instant(book.at_us).date() for book in known}
     same = [F.col(f"book.{name}").eqNullSafe(F.col(f"begun.{name}")) for name in (*PLACE, "recorder")]
     whole = books.where(F.col("date").isin(*days) if days else F.lit(False)).alias("book").join(begun.alias("begun"), same)
@@ -296,6 +305,4 @@ def _feed(
         since_us="unix_micros(snapshot_ts)",
         has_gap="has_gap",
     )
-    disconnects = in_range(control.where("kind = 'disconnect'").where(near).drop("symbol").join(limits, "exchange"))
-    lost = fed(disconnects.where("symbols IS NULL OR array_contains(symbols, symbol)"), DISCONNECT)
     return own.unionByName(first_books).unionByName(lost)

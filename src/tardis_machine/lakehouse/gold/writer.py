@@ -119,9 +119,7 @@ class GoldWriter(BatchWriter):
 
     def _write_books(self, spark: SparkSession, touched: Touched) -> pa.Table | None:
         """Rebuilds books; in which seconds tops may have changed, however often a batch that was cut off ran before."""
-        rebuilt = rebuild_books(
-            spark, self.lake, touched, self._chosen.book_states, self.appender.commits.first_date(BOOKS_TABLE)
-        )
+        rebuilt = rebuild_books(spark, self.lake, touched, self._chosen.book_states, self.appender.commits)
         if rebuilt is None:
             return None
         rows, since_us = settle(rebuilt.rows, has_levels=True), min(place.emit_from_us for place in rebuilt.ranges)
