@@ -172,7 +172,7 @@ def test_the_examples_of_the_documents_run(
     formats: SparkSession, api: SampleHistoryApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = Path("docs/spark.md").read_text()
-    history, buses = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    history, buses, joins = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     [columns] = re.findall(r'spark\.read\.schema\("([^"]+)"\)', page)
     place = {"symbols": "XBTUSD", "dataTypes": "trade", "apiUrl": api.url, "cacheDir": str(tmp_path)}
     few = formats.read.schema(columns).format("tardis").options(**ASKED, **place).load()
@@ -181,9 +181,12 @@ def test_the_examples_of_the_documents_run(
         '"to": "2020-02-02"', f'"to": "2020-02-01T00:01:00Z", "apiUrl": {api.url!r}, "cacheDir": "{tmp_path}"'
     )
     assert minute != history
-    exec(minute, {"spark": formats})
-    assert re.search(r"\| *buy\| *\d+", capsys.readouterr().out)
     names: dict[str, Any] = {"spark": formats}
+    exec(minute, names)
+    assert re.search(r"\| *buy\| *\d+", capsys.readouterr().out)
+    exec(joins, names)
+    assert names["quoted"].where("quote.bid_price < quote.ask_price").count() > 10
+    assert {row["horizon"] for row in names["gains"].where("markout IS NOT NULL").collect()} == {"-1s", "1s", "1m"}
     exec(buses, names)
     assert "payload_case" in names["events"].columns
     assert names["trades"].isStreaming

@@ -164,7 +164,7 @@ def test_a_job_answers_at_its_metrics_port_as_long_as_it_runs(lake: LakeUnderTes
     monkeypatch.setattr(jobs, "stop_signal", lambda: nullcontext(stop))
     lake.bus.write("a", [*encode(trades(3)), b"not an event"])
     flags = ["--from", "files", "--file-dir", str(lake.bus.folder), "--lake", lake.lake.root]
-    settings = resolve([*flags, "--trigger", "1s", "--metrics-port", str(port)], {}, command="lake ingest")
+    settings = resolve([*flags, "--until", "silver", "--trigger", "1s", "--metrics-port", str(port)], {}, command="lake ingest")
     before = metric_values(render_metrics().decode())
 
     def grown(name: str) -> float:
@@ -181,7 +181,7 @@ def test_a_job_answers_at_its_metrics_port_as_long_as_it_runs(lake: LakeUnderTes
             assert not job.done(), job.exception()
             assert grown('lake_rows_total{table="bronze.events"}') == 3
             assert grown("lake_quarantined_total") == 1
-            assert grown('lake_batches_total{stream="silver"}') == 1
+            assert grown('lake_batches_total{stream="silver"}') >= 1
             assert grown("lake_lost_total") == 0
         finally:
             stop.set()
