@@ -72,15 +72,16 @@ def decode_lines(lines, bint with_rows=False):
     cdef const char *end
     cdef const char *newline
     cdef bytes data
+    cdef tuple unread
     if type(lines) is _Lines:
-        data = lines.data
+        data, unread = lines.data, lines.unread
         at = PyBytes_AS_STRING(data) + <Py_ssize_t> lines.start
         end = PyBytes_AS_STRING(data) + <Py_ssize_t> lines.end
         while at < end:
             newline = <const char *> memchr(at, c"\n", end - at)
             if newline == NULL:
                 newline = end
-            if not _add_line(at, newline, with_rows, clocks, messages):
+            if not (unread and _begins(at, newline, unread)) and not _add_line(at, newline, with_rows, clocks, messages):
                 return _decode_unusual(lines)
             at = newline + 1
         return clocks, messages, None
@@ -93,6 +94,14 @@ def decode_lines(lines, bint with_rows=False):
         if not _add_line(at, at + PyBytes_GET_SIZE(line), with_rows, clocks, messages):
             return _decode_unusual(lines)
     return clocks, messages, None
+
+
+cdef inline bint _begins(const char *at, const char *end, tuple unread):
+    """Whether the message of a line begins with one of these."""
+    for text in unread:
+        if end - at - HEAD >= PyBytes_GET_SIZE(text) and memcmp(at + HEAD, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)) == 0:
+            return True
+    return False
 
 
 cdef inline bint _add_line(const char *at, const char *end, bint with_rows, list clocks, list messages):

@@ -67,6 +67,9 @@ def assert_same(lines: Any) -> None:
             joined = b"".join(bytes(line) + b"\n" for line in lines)
             for piece in (Lines(b"}\n" + joined + b"{}", 2, 2 + len(joined)), Lines(joined)):
                 assert outcome(compiled.decode_lines(piece, with_rows)) == outcome(python.decode_lines(piece)) == expected
+            # Those that begin so are passed over by both.
+            some = Lines(joined, unread=(b'{"a', b"[1", b"{}"))
+            assert outcome(compiled.decode_lines(some, with_rows)) == outcome(python.decode_lines(some.cut()))
 
 
 def test_the_compiled_one_is_in_use() -> None:
