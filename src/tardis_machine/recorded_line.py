@@ -103,20 +103,24 @@ class Lines(Sequence[bytes]):
     ([b'', b'b', b'c'], [[b''], [b'b'], [b'c']])
     """
 
-    __slots__ = ("_cut", "data", "end", "start")
+    __slots__ = ("_cut", "data", "end", "start", "unread")
 
-    def __init__(self, data: bytes, start: int = 0, end: int | None = None) -> None:
+    def __init__(self, data: bytes, start: int = 0, end: int | None = None, unread: tuple[bytes, ...] = ()) -> None:
         self.data = data
         self.start = start
         """Where the first of them begins."""
         self.end = len(data) if end is None else end
         """Behind the last of them, and its newline where there is one."""
+        self.unread = unread
+        """How messages begin whose lines lie there and are passed over."""
         self._cut: list[bytes] | None = None
 
     def cut(self) -> list[bytes]:
         """Each by itself."""
         if self._cut is None:
             self._cut = split_lines(self.data[self.start : self.end])
+            if self.unread:
+                self._cut = [line for line in self._cut if not line.startswith(self.unread, MESSAGE_START)]
         return self._cut
 
     def in_parts(self, size_bytes: int) -> Iterator[Lines]:
@@ -124,12 +128,22 @@ class Lines(Sequence[bytes]):
         start = self.start
         while start < self.end:
             end = self.data.find(b"\n", start + size_bytes - 1, self.end) + 1 or self.end
-            yield Lines(self.data, start, end)
+            yield Lines(self.data, start, end, self.unread)
             start = end
+
+    @property
+    def last_start(self) -> int:
+        """Where the last of them begins."""
+        return self.data.rfind(b"\n", self.start, self.end - 1) + 1 or self.start
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether one of them is empty."""
+        return self.data.startswith(b"\n", self.start, self.end) or self.data.find(b"\n\n", self.start, self.end) >= 0
 
     def are_between(self, low: bytes, high: bytes) -> bool:
         """Whether they are in [low, high), by the first and the last of them; False also where one of these is empty."""
-        last = self.data.rfind(b"\n", self.start, self.end - 1) + 1 or self.start
+        last = self.last_start
         first_time = self.data[self.start : self.start + TIME_LENGTH]
         last_time = self.data[last : last + TIME_LENGTH]
         return b"\n" not in first_time + last_time and low <= first_time and last_time < high

@@ -29,7 +29,7 @@ def encode_levels(bytes key, levels, side, list nulls):
     cdef char *start
     cdef char *end
     for level in levels:
-        if level.__class__ is not _BookLevel:
+        if type(level) is not _BookLevel:
             return _encode_unusual(key, levels, side, nulls)
         price, amount = get_field(level, _PRICE), get_field(level, _AMOUNT)
         if not (is_number(price) and is_number(amount)):

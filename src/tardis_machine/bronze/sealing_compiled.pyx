@@ -332,7 +332,7 @@ cdef enum:
 cdef bint _take_levels(object levels, list numbers) except -1:
     """Whether all are usual; their prices and amounts."""
     for level in levels:
-        if level.__class__ is not _BookLevel:
+        if type(level) is not _BookLevel:
             return False
         price, amount = get_field(level, _PRICE), get_field(level, _AMOUNT)
         if not (is_number(price) and is_number(amount)):
@@ -465,7 +465,7 @@ def seal_messages(messages, dict streams, open_stream, bytes batch_fields):
 
     # All numbers become text at once.
     for message in given:
-        kind = message.__class__
+        kind = type(message)
         found = finder.find(message, kind)
         sealers.append(found)
         way = BY_FUNCTION

@@ -325,7 +325,7 @@ cdef class Sampler:
         cdef Side *bids = &self._book.book.bids
         cdef Side *asks = &self._book.book.asks
         cdef bint differs
-        timestamp = get_field(message, _TIMESTAMP) if message.__class__ is _BookChange else message.timestamp
+        timestamp = get_field(message, _TIMESTAMP) if type(message) is _BookChange else message.timestamp
         if self._bucket is not None and not self._holds(timestamp):
             ended = self._move(timestamp)
             if ended is not None and self._has_changed:
@@ -453,7 +453,7 @@ cdef class Sampler:
                 self._asks = _levels_of(self._top, self._count, self._depth, -1, self._asks)
         self._has_changed = False
         self._watch()
-        if message.__class__ is _BookChange:
+        if type(message) is _BookChange:
             symbol, exchange = get_field(message, _SYMBOL), get_field(message, _EXCHANGE)
             local_timestamp = get_field(message, _LOCAL_TIMESTAMP)
         else:

@@ -23,8 +23,8 @@ def compute_each(messages, list out not None, computables, dropped, dict running
     cdef list updates = None
     kind = exchange = symbol = None
     for message in messages:
-        if message.__class__ is not kind:
-            kind = message.__class__
+        if type(message) is not kind:
+            kind = type(message)
             is_shown, is_source = kind not in dropped, kind in computables
             updates = None
         if is_shown:

@@ -109,7 +109,7 @@ cdef inline object _level_of(const Level *level, double sign):
 
 cdef inline int _take(Side *side, object level, double sign, bint is_snapshot) except -1:
     cdef double price
-    if level.__class__ is _BookLevel:
+    if type(level) is _BookLevel:
         given, amount = get_field(level, _PRICE), get_field(level, _AMOUNT)
     else:
         given, amount = level.price, level.amount
@@ -217,7 +217,7 @@ cdef class OrderBook:
     cdef int take(self, change) except -1:
         cdef Book *book = &self.book
         cdef bint is_snapshot
-        if change.__class__ is _BookChange:
+        if type(change) is _BookChange:
             is_snapshot = get_field(change, _IS_SNAPSHOT)
             bids, asks = get_field(change, _BIDS), get_field(change, _ASKS)
         else:

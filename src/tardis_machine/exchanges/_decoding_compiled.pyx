@@ -6,8 +6,10 @@ long numbers) is given to the parser that `_decoding` uses, which is the definit
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_SetItem
+from cpython.dict cimport PyDict_Copy, PyDict_SetItem
 from cpython.list cimport PyList_CheckExact
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
@@ -23,6 +25,10 @@ from ._decoding import decode_messages as decode_unusual_messages
 from ._rows import Rows
 
 __all__ = ["decode_lines", "decode_messages"]
+
+cdef extern from "Python.h":
+    ctypedef struct PyDictObject:
+        void *ma_keys
 
 cdef:
     object _decode_unusual = decode_unusual
@@ -44,6 +50,11 @@ cdef enum:
     # Texts that are known, and how long they are at most.
     KNOWN = 1024
     KNOWN_LENGTH = 24
+    # Of those, words: sides, actions, kinds. What is longer may be an id.
+    WORD_LENGTH = 12
+    # Fields of an object whose shape is known, at most; and how many of other shapes make room for another.
+    FIELDS = 32
+    MISSES = 8
 
 cdef list _known = [None] * KNOWN
 cdef struct Known:
@@ -60,6 +71,18 @@ cdef size_t _place = 0
 cdef uint64_t ONES = 0x0101010101010101
 
 
+cdef struct Shape:
+    # The names of the fields of an object, in their order, and a dict of these and None, which holds on to them.
+    PyObject *names[FIELDS]
+    int count
+    PyObject *template
+    # Where its first name is in what `ma_keys` points to; a value follows, then the next name.
+    Py_ssize_t offset
+    # How many objects had other names since.
+    int misses
+cdef Shape _shapes[256]
+
+
 class _UnusualError(ValueError):
     """It takes the other parser."""
 
@@ -72,15 +95,16 @@ def decode_lines(lines, bint with_rows=False):
     cdef const char *end
     cdef const char *newline
     cdef bytes data
+    cdef tuple unread
     if type(lines) is _Lines:
-        data = lines.data
+        data, unread = lines.data, lines.unread
         at = PyBytes_AS_STRING(data) + <Py_ssize_t> lines.start
         end = PyBytes_AS_STRING(data) + <Py_ssize_t> lines.end
         while at < end:
             newline = <const char *> memchr(at, c"\n", end - at)
             if newline == NULL:
                 newline = end
-            if not _add_line(at, newline, with_rows, clocks, messages):
+            if not (unread and _begins(at, newline, unread)) and not _add_line(at, newline, with_rows, clocks, messages):
                 return _decode_unusual(lines)
             at = newline + 1
         return clocks, messages, None
@@ -93,6 +117,14 @@ def decode_lines(lines, bint with_rows=False):
         if not _add_line(at, at + PyBytes_GET_SIZE(line), with_rows, clocks, messages):
             return _decode_unusual(lines)
     return clocks, messages, None
+
+
+cdef inline bint _begins(const char *at, const char *end, tuple unread):
+    """Whether the message of a line begins with one of these."""
+    for text in unread:
+        if end - at - HEAD >= PyBytes_GET_SIZE(text) and memcmp(at + HEAD, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)) == 0:
+            return True
+    return False
 
 
 cdef inline bint _add_line(const char *at, const char *end, bint with_rows, list clocks, list messages):
@@ -166,9 +198,7 @@ cdef inline void _skip_spaces(const char **cursor) noexcept:
 cdef object _value(const char **cursor, const char *end, bint with_rows, int depth):
     """The value at the cursor, which is left behind it."""
     cdef char first
-    cdef dict fields
     cdef list items
-    cdef size_t *next_name
     _skip_spaces(cursor)
     first = cursor[0][0]
     if first == c'"':
@@ -178,30 +208,7 @@ cdef object _value(const char **cursor, const char *end, bint with_rows, int dep
     if depth >= DEPTH:
         raise _UnusualError
     if first == c"{":
-        fields = {}
-        next_name = &_firsts[depth]
-        cursor[0] += 1
-        _skip_spaces(cursor)
-        if cursor[0][0] == c"}":
-            cursor[0] += 1
-            return fields
-        while True:
-            _skip_spaces(cursor)
-            if cursor[0][0] != c'"':
-                raise _UnusualError
-            name = _name(cursor, end, &next_name)
-            _skip_spaces(cursor)
-            if cursor[0][0] != c":":
-                raise _UnusualError
-            cursor[0] += 1
-            PyDict_SetItem(fields, name, _value(cursor, end, with_rows, depth + 1))
-            _skip_spaces(cursor)
-            first = cursor[0][0]
-            cursor[0] += 1
-            if first == c"}":
-                return fields
-            if first != c",":
-                raise _UnusualError
+        return _object(cursor, end, with_rows, depth)
     if first == c"[":
         if with_rows and depth and cursor[0][1] == c"[":
             rows = _rows(cursor, end)
@@ -232,6 +239,121 @@ cdef object _value(const char **cursor, const char *end, bint with_rows, int dep
         cursor[0] += 5
         return False
     raise _UnusualError
+
+
+cdef object _object(const char **cursor, const char *end, bint with_rows, int depth):
+    """The object at the cursor."""
+    cdef PyObject *names[FIELDS]
+    cdef PyObject *values[FIELDS]
+    cdef int count = 0, place
+    cdef size_t *next_name = &_firsts[depth]
+    cdef dict fields = None
+    cdef char last
+    cursor[0] += 1
+    _skip_spaces(cursor)
+    if cursor[0][0] == c"}":
+        cursor[0] += 1
+        return {}
+    try:
+        while True:
+            _skip_spaces(cursor)
+            if cursor[0][0] != c'"':
+                raise _UnusualError
+            name = _name(cursor, end, &next_name)
+            _skip_spaces(cursor)
+            if cursor[0][0] != c":":
+                raise _UnusualError
+            cursor[0] += 1
+            value = _value(cursor, end, with_rows, depth + 1)
+            if fields is not None or count == FIELDS:
+                # Too many for a shape.
+                if fields is None:
+                    fields = _plain_dict(names, values, count)
+                PyDict_SetItem(fields, name, value)
+            else:
+                Py_INCREF(name)
+                Py_INCREF(value)
+                names[count], values[count] = <PyObject *> name, <PyObject *> value
+                count += 1
+            _skip_spaces(cursor)
+            last = cursor[0][0]
+            cursor[0] += 1
+            if last == c"}":
+                return _dict_of(names, values, count) if fields is None else fields
+            if last != c",":
+                raise _UnusualError
+    finally:
+        for place in range(count):
+            Py_DECREF(<object> names[place])
+            Py_XDECREF(values[place])
+
+
+cdef dict _plain_dict(PyObject **names, PyObject **values, int count):
+    cdef dict made = {}
+    cdef int place
+    for place in range(count):
+        PyDict_SetItem(made, <object> names[place], <object> values[place])
+    return made
+
+
+cdef dict _dict_of(PyObject **names, PyObject **values, int count):
+    """A dict of these. Of one with names that were seen before, in this order, all but the values is copied; these are taken."""
+    cdef uint64_t mixed = <uint64_t> count
+    cdef Shape *shape
+    cdef PyObject **entries
+    cdef dict made
+    cdef int place
+    for place in range(count):
+        mixed = mixed * 0x9E3779B97F4A7C15ULL ^ <uint64_t> <size_t> names[place]
+    shape = &_shapes[(mixed * 0x9E3779B97F4A7C15ULL) >> 56]
+    if shape.count != count or memcmp(shape.names, names, count * sizeof(PyObject *)) != 0:
+        shape.misses += 1
+        if shape.misses >= MISSES:
+            _learn(shape, names, count)
+        return _plain_dict(names, values, count)
+    made = PyDict_Copy(<object> shape.template)
+    entries = _entries_of(made, shape.offset)
+    for place in range(count):
+        Py_DECREF(<object> entries[2 * place + 1])
+        entries[2 * place + 1], values[place] = values[place], NULL
+    return made
+
+
+cdef inline PyObject **_entries_of(dict fields, Py_ssize_t offset):
+    return <PyObject **> (<char *> (<PyDictObject *> <PyObject *> fields).ma_keys + offset)
+
+
+cdef int _learn(Shape *shape, PyObject **names, int count) except -1:
+    """A shape for this place, where dicts are made as they always were: a name and a value after the other."""
+    cdef dict template = {}, again
+    cdef Py_ssize_t offset, size
+    cdef int place
+    shape.misses = shape.count = 0
+    for place in range(count):
+        template[<object> names[place]] = None
+    if len(template) != count:
+        return 0
+    again = PyDict_Copy(template)
+    size = template.__sizeof__() - dict.__basicsize__
+    if again.__sizeof__() - dict.__basicsize__ != size or _entries_of(again, 0) == _entries_of(template, 0):
+        return 0
+    for offset in range(0, size - 2 * count * <Py_ssize_t> sizeof(PyObject *) + 1, sizeof(PyObject *)):
+        if _has_entries(template, offset, names, count) and _has_entries(again, offset, names, count):
+            Py_XDECREF(shape.template)
+            Py_INCREF(template)
+            shape.template, shape.offset, shape.count = <PyObject *> template, offset, count
+            memcpy(shape.names, names, count * sizeof(PyObject *))
+            return 0
+    return 0
+
+
+cdef bint _has_entries(dict fields, Py_ssize_t offset, PyObject **names, int count):
+    cdef PyObject **entries = _entries_of(fields, offset)
+    cdef int place
+    for place in range(count):
+        if entries[2 * place] != names[place] or entries[2 * place + 1] != <PyObject *> None:
+            return False
+    return True
 
 
 cdef inline const char *_plain_end(const char *at, const char *end) noexcept:
@@ -309,8 +431,8 @@ cdef object _text(const char **cursor, const char *end, bint is_name):
             return <object> _known[place]
         text = PyUnicode_New(length, 127)
         memcpy(PyUnicode_DATA(text), start, length)
-        if is_name:
-            # Then it is the very text that a mapper asks for, and found without being compared.
+        if is_name or length <= WORD_LENGTH:
+            # Then it is the very text that a mapper asks for or compares it with, and is told without a look into it.
             text = _intern(text)
         head.first, head.middle, head.last, head.length = first, middle, last, length
         _known[place] = text

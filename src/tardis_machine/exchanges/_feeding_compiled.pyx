@@ -38,7 +38,7 @@ cdef inline bint _is_text(object value) noexcept:
 
 cdef inline bint _is_usual(object message):
     """Whether it is one of the frequent kinds, with names and flags as they should be."""
-    kind = message.__class__
+    kind = type(message)
     if kind is _BookChange:
         is_snapshot = get_field(message, _CHANGE_IS_SNAPSHOT)
         return (is_snapshot is True or is_snapshot is False) and _is_text(get_field(message, _CHANGE_SYMBOL))

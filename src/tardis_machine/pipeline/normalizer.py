@@ -94,20 +94,22 @@ class Normalizer:
         """The normalized messages of recorded lines; an empty line is a lost connection."""
         out: list[Message] = []
         unread = tuple(mapper.unread for mapper in self._mappers or () if mapper.unread)
-        if isinstance(lines, Lines) and self._prepare is None and not unread:
-            for part in lines.in_parts(_BYTES_DECODED):
-                self.feed_decoded(Decoded(part, *decode_lines(part, self._only_written)), out)
-            return out
+        last: str | None = None
+        parts: Iterable[Sequence[bytes]]
         if self._prepare is not None:
             lines = [self._prepare(line) for line in lines]
-        if unread and lines and b"" not in lines:
-            last = clock_of(lines[-1])
-            lines = [line for line in lines if not line.startswith(unread, MESSAGE_START)]
+        if isinstance(lines, Lines):
+            if unread and lines and not lines.has_empty:
+                last = clock_of(lines.data[lines.last_start : lines.end])
+                lines = Lines(lines.data, lines.start, lines.end, unread)
+            parts = lines.in_parts(_BYTES_DECODED)
         else:
-            last = None
-        for start in range(0, len(lines), _LINES_DECODED):
-            some = lines[start : start + _LINES_DECODED]
-            self.feed_decoded(Decoded(some, *decode_lines(some, self._only_written)), out)
+            if unread and lines and b"" not in lines:
+                last = clock_of(lines[-1])
+                lines = [line for line in lines if not line.startswith(unread, MESSAGE_START)]
+            parts = (lines[start : start + _LINES_DECODED] for start in range(0, len(lines), _LINES_DECODED))
+        for part in parts:
+            self.feed_decoded(Decoded(part, *decode_lines(part, self._only_written)), out)
         self._last = last or self._last
         return out
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import sys
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tardis_machine.exchanges._rows import LevelRows, Rows, is_array
@@ -67,6 +69,9 @@ def assert_same(lines: Any) -> None:
             joined = b"".join(bytes(line) + b"\n" for line in lines)
             for piece in (Lines(b"}\n" + joined + b"{}", 2, 2 + len(joined)), Lines(joined)):
                 assert outcome(compiled.decode_lines(piece, with_rows)) == outcome(python.decode_lines(piece)) == expected
+            # Those that begin so are passed over by both.
+            some = Lines(joined, unread=(b'{"a', b"[1", b"{}"))
+            assert outcome(compiled.decode_lines(some, with_rows)) == outcome(python.decode_lines(some.cut()))
 
 
 def test_the_compiled_one_is_in_use() -> None:
@@ -205,3 +210,42 @@ def test_messages_without_a_clock(given_values: list[Any], last: bytes) -> None:
     texts = [*map(orjson.dumps, given_values), last]
     (messages, error), (expected, mistake) = (module.decode_messages(texts) for module in (compiled, python))
     assert (repr(messages), repr(error)) == (repr(expected), repr(mistake))
+
+
+shapes = st.lists(
+    st.lists(st.sampled_from(["a", "ab", "price", "size", "x" * 25, "1", "é"]), min_size=1, max_size=7), min_size=1, max_size=3
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(shapes, st.integers(0, 40))
+def test_objects_of_a_shape_that_is_known_are_objects_of_their_own(some: list[list[str]], more: int) -> None:
+    """So often that each shape is known; names may come twice, and there may be more than a shape has."""
+    texts_of = [
+        b"{" + b",".join(orjson.dumps(name) + b':{"n":[%d,{}]}' % place for place, name in enumerate(names)) + b"}"
+        for names in [*some, [f"f{number}" for number in range(more)]]
+    ]
+    for _ in range(12):
+        expected = [orjson.loads(text) for text in texts_of]
+        decoded, error = compiled.decode_messages(texts_of)
+        assert (decoded, error) == (expected, None)
+        assert [list(message) for message in decoded] == [list(message) for message in expected]
+        for message in decoded:
+            # Who changes one changes no other.
+            message["new"] = message.pop("a", None)
+            for name in list(message)[:2]:
+                del message[name]
+            gc.collect(0)
+
+
+def test_a_message_of_a_known_shape_that_breaks_off_leaves_nothing_behind() -> None:
+    whole = [b'{"first":"%d","second":[1.5,{"third":"long enough to be a text of its own %d"}]}' % (n, n) for n in range(20)]
+    assert compiled.decode_messages(whole)[1] is None
+    counts = []
+    for _ in range(3):
+        for text in whole:
+            for end in range(1, len(text)):
+                assert compiled.decode_messages([text[:end]])[1] is not None
+        gc.collect()
+        counts.append(sys.getallocatedblocks())
+    assert abs(counts[2] - counts[1]) < 100

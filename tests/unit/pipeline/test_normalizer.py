@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tardis_machine.errors import NormalizeError, OptionsError
+from tardis_machine.exchanges import EXCHANGES
 from tardis_machine.filters import Filter
-from tardis_machine.messages import Disconnect, Trade
+from tardis_machine.messages import Disconnect, Trade, parse_timestamp_us
 from tardis_machine.pipeline.normalizer import Normalizer, symbol_filter
+from tardis_machine.recorded_line import Lines, split_lines
+from tardis_machine.sample.market import SampleMarket
+from tardis_machine.sample.recording import Recording
+from tardis_machine.sample.venues import VENUES
 
 AT = b"2020-01-01T00:00:01.0020039Z"
 
@@ -86,3 +91,17 @@ def test_symbols_pass_as_asked_for_as_spelled_upstream_and_in_upper_case() -> No
     assert passed is not None
     assert {"AAPLx/USD", "AAPLX/USD", "aaplx/usd"} <= passed
     assert "MSFT" not in passed
+
+
+@pytest.mark.parametrize("exchange", sorted(VENUES))
+def test_lines_in_one_piece_are_the_same_messages(exchange: str) -> None:
+    # The minute in which a book begins, and one in which the connection is lost.
+    recording = Recording(SampleMarket(activity=0.2), disconnects_per_day=1440)
+    first = parse_timestamp_us("2020-02-01T00:00:00.000000Z") // 60_000_000
+    data = b"".join(recording.minute(exchange, first + minute) for minute in range(2))
+    data_types = EXCHANGES[exchange].data_types
+    by_line, in_one_piece = (Normalizer(exchange, data_types, with_disconnects=True, at=first * 60_000_000) for _ in range(2))
+    cut = data.find(b"\n", len(data) // 3) + 1
+    expected = [message for part in (data[:cut], data[cut:]) for message in by_line.feed_lines(split_lines(part))]
+    assert expected
+    assert [message for part in (Lines(data, 0, cut), Lines(data, cut)) for message in in_one_piece.feed_lines(part)] == expected

@@ -154,6 +154,7 @@ def test_only_what_is_made_for_each_request_alone_is_divided() -> None:
     assert ReplaySpec(two, "frames", is_cut=True).is_divisible
     for spec in (
         ReplaySpec(two[:1], "lines"),
+        ReplaySpec(two * 9, "lines"),
         ReplaySpec(two, "csv"),
         ReplaySpec(two, "lines", compression="gzip"),
         ReplaySpec(two, "lines", publish=PublishSpec("s", "replay", {}, "")),

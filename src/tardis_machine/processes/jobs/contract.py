@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHUNK_BYTES",
     "CHUNK_WINDOW",
+    "MOST_PARTS",
     "Chunk",
     "Done",
     "Events",
@@ -55,6 +56,8 @@ CHUNK_BYTES = 256 * 1024
 """What a chunk has, about: large enough that its costs vanish, small enough that a slow reader holds little."""
 CHUNK_WINDOW = 4
 """Chunks that may be on their way to a client before its job pauses, so that neither waits for the other."""
+MOST_PARTS = 16
+"""Jobs that make one answer: each has a chunk of its own at least."""
 
 
 Moment = tuple[int, int, int, int]
@@ -109,7 +112,7 @@ class ReplaySpec(msgspec.Struct, frozen=True):
         """Whether each request may be a job of its own, of which the bytes are merged: one stream of events or of compressed bytes, and
         what happens to all requests alike, can't be made by several."""
         is_plain = self.publish is None and self.compression is None and self.faults is None and self.opening_us is None
-        return is_plain and len(self.requests) > 1 and not self.is_raw and self.form in ("lines", "frames")
+        return is_plain and 1 < len(self.requests) <= MOST_PARTS and not self.is_raw and self.form in ("lines", "frames")
 
 
 class LiveSpec(msgspec.Struct, frozen=True):
