@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from random import random as dice
 from typing import TYPE_CHECKING, Any, Literal
@@ -149,10 +149,9 @@ class Publisher:
         bundle = Bundle.of(events)
         parcels = [(courier, courier.prepare(bundle)) for courier in self._couriers.values()]
         waiting = [courier.accept_later(parcel) for courier, parcel in parcels if not courier.accept(parcel)]
-        if waiting:
-            await asyncio.gather(*waiting)
+        await _all(waiting)
         if self._writes_ahead:
-            await asyncio.gather(*(courier.written(parcel) for courier, parcel in parcels))
+            await _all([courier.written(parcel) for courier, parcel in parcels])
 
     def session_end(self, session_id: str, *, complete: bool = True, reason: str = "") -> None:
         """A session ends: its ledger goes out as the last event of it on each bus. `reason` says why it is not complete."""
@@ -225,6 +224,14 @@ class Publisher:
     def health(self) -> list[BusHealth]:
         """All buses as they are now."""
         return [courier.health for courier in self._couriers.values()]
+
+
+async def _all(waiting: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Returns when all have. One needs no task of its own, which would take turns of an event loop that sends meanwhile."""
+    if len(waiting) == 1:
+        await waiting[0]
+    elif waiting:
+        await asyncio.gather(*waiting)
 
 
 def _make_tracing(endpoint: str | None, buses: Sequence[str]) -> Tracing | None:

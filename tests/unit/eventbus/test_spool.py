@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -54,6 +55,15 @@ def test_events_come_back_as_they_were_and_in_order(tmp_path: Path) -> None:
     assert len(groups[0].events) == 1000
     assert groups[0].accepted_us == 11
     assert groups[0].events[0].stream == TRADES
+    spool.close()
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_what_is_written_ahead_is_on_the_disk_itself_when_append_returns(tmp_path: Path, sync: bool) -> None:
+    spool, _ = opened(tmp_path, sync=sync)
+    spool.append([(make_events(TRADES, 3), 0)])
+    [segment] = [name for name in Path("/proc/self/fd").iterdir() if name.resolve().parent == tmp_path and name.resolve().suffix]
+    assert bool(fcntl.fcntl(int(segment.name), fcntl.F_GETFL) & os.O_DSYNC) is sync
     spool.close()
 
 
