@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from tardis_machine.computed.order_book import OrderBook
 from tardis_machine.errors import OptionsError
 from tardis_machine.filters import optimize_filters
 from tardis_machine.history.recordings import RecordedFeed
-from tardis_machine.messages import BookChange, Message, Trade, parse_timestamp_us, to_timestamp
+from tardis_machine.messages import BookChange, Disconnect, Message, Trade, parse_timestamp_us, to_timestamp
+from tardis_machine.pipeline.live_buffer import LiveBuffer
 from tardis_machine.pipeline.recorded import RecordedHistory
 from tardis_machine.recorded_line import TIME_LENGTH, to_time
 from tardis_machine.sample.history_api import SampleHistoryApi
@@ -132,6 +133,52 @@ async def test_a_connection_that_is_lost_before_the_seam_leaves_no_hole(tmp_path
         assert lost == [1]
         assert {message.__class__.__name__ for message in messages} == {"Trade", "BookChange"}
         check(market, "binance-futures", messages)
+
+
+async def test_a_connection_that_is_lost_while_another_request_is_replayed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose own history has ended: nobody would replay what it misses."""
+    async with seam_market(tmp_path, "binance-futures", "bitmex") as market:
+        asked = [
+            {"exchange": exchange, "symbols": [SYMBOLS[exchange]], "dataTypes": ["trade"], "from": to_timestamp(DAY_US)}
+            | {"waitWhenDataNotYetAvailable": 6, "withDisconnectMessages": True}
+            for exchange in ("binance-futures", "bitmex")
+        ]
+        ended = asyncio.Event()
+        open_buffer = LiveBuffer.open
+
+        def note(buffer: LiveBuffer) -> None:
+            open_buffer(buffer)
+            ended.set()
+
+        monkeypatch.setattr(LiveBuffer, "open", note)
+
+        async def lose() -> int:
+            while not ended.is_set():
+                # Until then the other is to be replayed further and further, as it loses what it has heard.
+                market.exchanges.misbehave("bitmex", Reset())
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), 2.0)
+            assert market.exchanges.misbehave("binance-futures", Reset()) == 1
+            return market.now_us
+
+        losing = asyncio.create_task(lose())
+        messages: list[Message] = []
+        batches = replay_normalized(*asked, **market.options)
+        async with asyncio.timeout(60), aclosing(batches):
+            async for batch in batches:
+                messages += [message for message in batch if message.exchange == "binance-futures"]
+                if losing.done() and any(isinstance(message, Disconnect) for message in messages):
+                    break
+        lost_us = await losing
+        [place] = [place for place, message in enumerate(messages) if isinstance(message, Disconnect)]
+        ids = [message.id for message in messages[:place] if isinstance(message, Trade)]
+        recorded = market.recorded("binance-futures", SYMBOLS["binance-futures"], ["trade"])
+        known = [message for _, each in recorded for message in each if isinstance(message, Trade)]
+        assert ids == [trade.id for trade in known[: len(ids)]]
+        # All that was heard until then.
+        assert parse_timestamp_us(known[len(ids) - 1].local_timestamp) > lost_us - MINUTE_US
 
 
 async def trades_until_live(lines: AsyncIterator[bytes], market: SeamMarket) -> list[dict[str, Any]]:

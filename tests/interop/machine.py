@@ -28,7 +28,7 @@ class SharedMachine:
 
     def __init__(self, server: Served, upstream_url: str, folder: Path) -> None:
         self.url = f"https://localhost:{server.port}"
-        self.folder = folder
+        self.upstream_url = upstream_url
         self._place: dict[str, Any] = {"api_url": upstream_url, "api_key": KEY, "cache_dir": folder / "own-cache"}
 
     async def lines(self) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from tardis_machine.dates import parse_date_us
+from tardis_machine.history.client import HistoryClient
+from tardis_machine.history.reader import read_lines
 from tardis_machine.messages import Trade
-from tests.interop.machine import KEY, TOKEN, SharedMachine, run, shared_machine
+from tests.integration.served import FILTERS
+from tests.interop.machine import DAY, KEY, TOKEN, SharedMachine, run, shared_machine
 from tests.servers.certificates import Authority
 from tests.servers.process import TOOLS
 
@@ -79,6 +84,23 @@ async def test_tardis_dev_for_node_replays_and_finds_symbols(
     assert (said["instrument"]["id"], [each["id"] for each in said["perpetuals"]]) == ("XBTUSD", ["XBTUSD", "ETHUSD"])
     assert said["access"][0]["dataPlan"] == "sample"
     assert KEY not in output.decode()
+
+
+async def test_tardis_dev_for_node_shares_a_cache_with_us(machine: SharedMachine, tmp_path: Path, authority: Authority) -> None:
+    """One folder for both: what we brought is there, it brings the rest, and then neither of us needs a server."""
+
+    async def ours(api_url: str, to: str) -> list[bytes]:
+        async with HistoryClient(api_url, KEY, tmp_path) as client:
+            items = [item async for item in client.slices("bitmex", parse_date_us(DAY), parse_date_us(to), FILTERS)]
+            return [line for item in items for line in await asyncio.to_thread(read_lines, item)]
+
+    expected = await machine.lines()
+    first = await ours(machine.upstream_url, f"{DAY}T00:03")
+    assert first == expected[: len(first)]
+    program = ("node", PROGRAMS / "node_client.js", TOOLS / "npm" / "node_modules" / "tardis-dev")
+    output = await run(*program, f"{machine.url}/v1", TOKEN, tmp_path, NODE_EXTRA_CA_CERTS=str(authority.ca))
+    check_lines([line.encode() for line in json.loads(output)["lines"]], expected)
+    assert await ours("http://127.0.0.1:9/v1", f"{DAY}T00:07") == expected
 
 
 def check_lines(came: list[bytes], expected: list[bytes]) -> None:

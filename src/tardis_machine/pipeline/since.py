@@ -97,7 +97,6 @@ class SinceReplays:
         """What was heard that history has not told, then what is heard, in the order of its arrival."""
         assert self._running is not None
         for replay in self._replays:
-            replay.buffer.open()
             if replay.gap is not None:
                 self._gaps.add(id(replay.gap))
                 yield replay.tell([replay.gap])
@@ -174,10 +173,12 @@ class _SinceReplay:
                         yield told
             is_behind = until_us <= at_us
             at_us = max(until_us, at_us)
-            if at_us >= self.buffer.covered_us():
-                return
-            if is_behind and not waits:
+            is_covered = at_us >= self.buffer.covered_us()
+            if not is_covered and is_behind and not waits:
                 self.gap = self._missing(at_us)
+            if is_covered or self.gap is not None:
+                # At once, as other requests may be replayed for minutes yet, and what is lost now no history tells.
+                self.buffer.open()
                 return
             until_us = _whole_minutes(at_us) + _MINUTE_US
 
