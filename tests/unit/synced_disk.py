@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 
 class Disk:
-    """Knows what every fsync of this process made durable below a folder."""
+    """Knows what every fsync of this process, and every write to a file that is synced at once, made durable below a folder."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -20,9 +21,11 @@ class Disk:
         self._contents: dict[int, bytes] = {}
         self._names: dict[Path, dict[str, int]] = {}
         self._fsync = os.fsync
+        self._write = os.write
         self.settle()
         patch.setattr(os, "fsync", self._note)
         patch.setattr(os, "fdatasync", self._note)
+        patch.setattr(os, "write", self._note_write)
 
     def settle(self) -> None:
         """Everything that is there now was so long ago that it is on disk."""
@@ -35,6 +38,12 @@ class Disk:
             look(path)
         self._fsync(fd)
         self._take(path)
+
+    def _note_write(self, fd: int, data: bytes) -> int:
+        written = self._write(fd, data)
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DSYNC:
+            self._take(Path(f"/proc/self/fd/{fd}").readlink())
+        return written
 
     def _take(self, path: Path) -> None:
         if path.is_dir():
