@@ -148,7 +148,10 @@ class DiskCalls:
         )
 
     async def close(self) -> None:
-        """Lets go of the files."""
-        await self._disk.run(self._spool.close)
+        """Lets go of the files. What can't be noted as confirmed is sent again."""
+        try:
+            await self._disk.run(self._spool.close)
+        except OSError as error:
+            self._log.error("what is confirmed can't be noted, and is sent again", bus=self._bus, error=str(error))
         await self._disk.run(self._dead_letters.close)
         self._disk.close()
