@@ -217,8 +217,6 @@ def backfill(spark: SparkSession, lake: Lake, minutes: int, days: Sequence[int] 
 
 def measure_backfill(spark: SparkSession, work_dir: Path, minutes: int) -> tuple[int, int, list[Cost]]:
     """How many recorded messages, how many rows, and what each round took."""
-    for day in DAYS:
-        sample_hour.fill(minutes, day)
     backfill(spark, Lake.at(work_dir / "backfill-start"), 1)  # as for the other stages: workers have loaded what they run
     costs, rows = [], 0
     for number in range(BACKFILLS):
@@ -366,6 +364,9 @@ def main() -> None:
     work_dir = Path(tempfile.mkdtemp(prefix="bench-lake-"))
     others = Table(f"others; backfills are the median of {BACKFILLS}", "", "", "spread", "CPU µs a row")
     try:
+        if parts & {"backfill", "books"}:
+            for day in DAYS:
+                sample_hour.fill(given.minutes, day)
         # First, as a backfill has a session of its own.
         if "backfill" in parts:
             recorded, rows, backfills = measure_backfill(spark, work_dir, given.minutes)
