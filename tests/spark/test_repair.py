@@ -283,3 +283,27 @@ def test_dead_letters_bring_parts_of_books_and_the_end_of_a_session(
     assert "not repaired" not in said
     assert outcome.is_whole
     assert lake.count(BOOK_CHANGES.table) == 2
+
+
+def test_the_end_of_a_session_tells_what_else_of_it_is_missing_and_that_is_brought_too(
+    lake: LakeUnderTest,
+    api: SampleHistoryApi,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Session("cut off", trades(8))
+    lake.bus.write("a", session.values[:5])
+    lake.ingest(until="silver")
+    monkeypatch.setattr("tardis_machine.lakehouse.jobs.open_session", lambda *_: lake.spark)
+    assert verify(lake.spark, lake.lake).is_whole
+    # Without its end nobody knows of the last three.
+    write_letters(tmp_path / "letters", [*session.values[5:], session.end()])
+    assert run(settings_of(lake.lake, api, tmp_path, "--until", "silver")) == 0
+    out, said = capsys.readouterr()
+    assert out == "1 session: 1 complete\nNothing is missing.\n"
+    assert "4 events were brought to bronze, 4 of them dead letters" in said
+    assert lake.count(TRADES.table) == 8
+    # A whole lake is left as it is.
+    assert run(settings_of(lake.lake, api, tmp_path, "--until", "silver")) == 0
+    assert capsys.readouterr().err == ""

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from ..bronze.event import DIGEST_MASK, digest_of
 from ..errors import TardisMachineError
+from ..eventbus.dead_letters import DeadLetter
 from ..generated.lakehouse.bronze.v1.normalized_event_pb2 import ORIGIN_REALTIME, NormalizedEvent
 from ..history.client import HistoryClient
 from ..messages import to_timestamp
@@ -84,12 +85,26 @@ class Repair:
     has_recordings: bool
     """The client knows of some."""
 
+    def land_ends(self, outcome: Verification) -> int:
+        """Lands the ends that are dead letters of sessions that have none: what these published is known then. How many."""
+        unended = {(session.bus, session.session) for session in outcome.sessions if session.state == "open"}
+        if not unended:
+            return 0
+        ends = {
+            letter.event_id: (key, _found(letter))
+            for key, letter in read_letters(self.dead_letters)
+            if key[4] == "session_end" and key[:2] in unended
+        }
+        if ends:
+            self._land([*ends.values()])
+        return len(ends)
+
     def fill_bronze(self, outcome: Verification) -> Repaired:
         """Lands what bronze lacks."""
         missing = [item for item in outcome.missing if item.stage == EVENTS.name]
         numbered = [item for item in missing if item.first_sequence is not None]
         lacking = self._describe(numbered)
-        landed = self._find_letters(outcome, lacking, [item for item in missing if item.first_sequence is None])
+        landed = self._find_letters(lacking, [item for item in missing if item.first_sequence is None])
         from_letters, brought = len(landed), Counter(key for key, _ in landed)
         refused = [
             NotRepaired(item, _unknown(item))
@@ -106,23 +121,18 @@ class Repair:
         self._land(landed)
         return Repaired(len(landed), from_letters, refused)
 
-    def _find_letters(
-        self, outcome: Verification, lacking: Sequence[Lacking], without_numbers: Sequence[Missing]
-    ) -> list[tuple[Key, Found]]:
-        """What is missing among the dead letters: events whose numbers are, the ends of sessions that have none, and parts of books."""
+    def _find_letters(self, lacking: Sequence[Lacking], without_numbers: Sequence[Missing]) -> list[tuple[Key, Found]]:
+        """What is missing among the dead letters: events whose numbers are, and parts of books."""
         from pyspark.sql import functions as F  # noqa: N812
 
         wanted = {item.key: item for item in lacking}
         split = {_key(item) for item in without_numbers if item.events}
-        open_sessions = {(session.bus, session.session) for session in outcome.sessions if session.state == "open"}
         landed: list[tuple[Key, Found]] = []
         parts: dict[bytes, tuple[Key, Found]] = {}
         for key, letter in read_letters(self.dead_letters):
-            found = Found(letter.sequence, bytes.fromhex(letter.event_id), letter.value, letter.local_ts_us)
+            found = _found(letter)
             if key in wanted and wanted[key].lacks(letter.sequence):
                 _take(wanted[key], found)
-                landed.append((key, found))
-            elif key[4] == "session_end" and key[:2] in open_sessions:
                 landed.append((key, found))
             elif key in split:
                 parts[found.event_id] = key, found
@@ -274,6 +284,10 @@ def _events(values: Sequence[bytes]) -> list[NormalizedEvent]:
     ]
 
 
+def _found(letter: DeadLetter) -> Found:
+    return Found(letter.sequence, bytes.fromhex(letter.event_id), letter.value, letter.local_ts_us)
+
+
 def _key(item: Missing) -> Key:
     return item.bus, item.session, item.exchange, item.symbol, item.payload_case
 
@@ -339,6 +353,12 @@ def repair(spark: SparkSession, lake: Lake, outcome: Verification, settings: Set
     find_recorded = None if recorded is None else recorded.find
     client = HistoryClient(settings.api_url, settings.api_key, settings.cache_dir, find_recorded=find_recorded)
     tool = Repair(spark, lake, client, settings.dead_letters, has_recordings=recorded is not None)
+    ends = tool.land_ends(outcome)
+    if ends:
+        # They say what else was published.
+        outcome = verify(spark, lake)
+    elif outcome.is_whole:
+        return outcome
     repaired = tool.fill_bronze(outcome)
     for refused in repaired.refused:
         item = refused.missing
@@ -354,7 +374,7 @@ def repair(spark: SparkSession, lake: Lake, outcome: Verification, settings: Set
         elif settings.until == "gold":
             sys.stderr.write(f"gold of {','.join(settings.gold)} was never made of this lake, and is left to 'lake ingest'\n")
     sys.stderr.write(
-        f"{repaired.events:,} events were brought to bronze, {repaired.from_letters:,} of them dead letters;"
+        f"{ends + repaired.events:,} events were brought to bronze, {ends + repaired.from_letters:,} of them dead letters;"
         f" {again:,} were taken through silver again\n"
     )
     return verify(spark, lake)

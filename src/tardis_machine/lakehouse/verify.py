@@ -115,7 +115,7 @@ def run(settings: Settings) -> int:
     lake.check_exists()
     spark = open_session(settings, lake)
     outcome = verify(spark, lake)
-    if settings.repair and not outcome.is_whole:
+    if settings.repair:
         from .repair import repair
 
         outcome = repair(spark, lake, outcome, settings)
