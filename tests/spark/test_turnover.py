@@ -59,6 +59,15 @@ LISTED: Sequence[Any] = [
     },
     {"id": "XBT_USDT", "type": "spot", "baseCurrency": "BTC", "quoteCurrency": "USDT"},
     {"id": "XBTM20", "type": "future", "baseCurrency": "BTC", "quoteCurrency": "USD", "inverse": True},
+    # Its premium is so much of a bitcoin.
+    {
+        "id": "BTC-27MAR20-9000-C",
+        "type": "option",
+        "baseCurrency": "BTC",
+        "quoteCurrency": "USD",
+        "inverse": True,
+        "contractMultiplier": 1,
+    },
 ]
 
 
@@ -91,6 +100,12 @@ def test_notional_is_what_contracts_are_worth(lake: LakeUnderTest) -> None:
         trade("XBT_USDT", 9000, 0.5, "unknown", 5),
         trade("XBTM20", 9000, 100, "buy", 6),
         trade("NOT_LISTED", 1, 2, "buy", 7),
+        trade("BTC-27MAR20-9000-C", 0.05, 3, "buy", 8),
+        trade("BTC-27MAR20-9000-C", 0.04, 1, "sell", 9),
+        # What no exchange should say must not end the job.
+        trade("XBTUSD", 0, 10, "buy", 120),
+        trade("XBTUSD", 8000, 9e19, "buy", 180),
+        trade("XBTUSD", 8000, 8e19, "buy", 181),
         Liquidation("XBTUSD", "bitmex", "l1", 8000, 30, "sell", at, at),
         Liquidation("XBTUSD", "bitmex", "l2", 4000, 12, "sell", at, at),
     ]
@@ -126,6 +141,15 @@ def test_notional_is_what_contracts_are_worth(lake: LakeUnderTest) -> None:
         # A contract of which nobody says what it is worth.
         ("XBTM20", 0): (1, 100, None, None, 0, "USD", None, None),
         ("NOT_LISTED", 0): (1, 2, None, None, 0, None, None, None),
+        # 3 × 0.05 and 1 × 0.04 bitcoins of premium, for options of four bitcoins.
+        ("BTC-27MAR20-9000-C", 0): (
+            *(2, 4, pytest.approx(0.19), pytest.approx(0.15), pytest.approx(0.04)),
+            *("BTC", 4, pytest.approx(0.0475)),
+        ),
+        # At no price contracts are worth their dollars, but no number of bitcoins.
+        ("XBTUSD", 2): (1, 10, 10, 10, 0, "USD", None, None),
+        # Wider than a number of the lake.
+        ("XBTUSD", 3): (2, None, None, None, 0, "USD", pytest.approx(1.7e20 / 8000), None),
     }
     assert rows(lake, LIQUIDATIONS, "amount", "notional", "notional_currency") == {("XBTUSD", 0): (42, 42, "USD")}
 

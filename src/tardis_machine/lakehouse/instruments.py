@@ -15,7 +15,7 @@ import asyncio
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,7 @@ _FLAGS = {"is_inverse": "inverse", "is_quanto": "quanto"}
 _INSTANTS = {"expiry_ts": "expiry", "available_since": "availableSince", "available_to": "availableTo"}
 
 _SMALLEST = Decimal("1e-18")
+_WIDE = Context(prec=38, rounding=ROUND_HALF_EVEN)
 _FIRST = datetime(1, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SAID_WHEN = ("date", "local_ts")
@@ -135,7 +136,13 @@ def _to_row(exchange: str, terms: Mapping[str, Any], start: datetime | None, end
 
 
 def _to_decimal(number: float | str | None) -> Decimal | None:
-    return None if number is None else Decimal(str(number)).quantize(_SMALLEST, ROUND_HALF_EVEN)
+    if number is None:
+        return None
+    try:
+        return Decimal(str(number)).quantize(_SMALLEST, context=_WIDE)
+    except InvalidOperation:
+        # It is wider than a number of the lake, or none.
+        return None
 
 
 def _to_instant(text: str | None) -> datetime | None:

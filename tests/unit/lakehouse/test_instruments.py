@@ -61,6 +61,12 @@ def test_a_symbol_that_comes_back_as_another_contract_holds_from_then_on() -> No
     ]
 
 
+def test_numbers_are_as_wide_as_the_lake_has_them_or_not_known() -> None:
+    [row] = to_rows("bitmex", [listed(amountIncrement=10**12, minTradeAmount=10**20, priceIncrement="none", strikePrice=99999.5)])
+    assert (row["amount_increment"], row["strike_price"]) == (10**12, Decimal("99999.5"))
+    assert (row["min_trade_amount"], row["price_increment"]) == (None, None)
+
+
 def test_the_api_is_asked_and_one_that_knows_nothing_is_named(tmp_path: Path) -> None:
     with SampleHistoryApi(Recording(SampleMarket(1, 0.05))).serve_in_thread() as api:
         rows = asyncio.run(fetch_instruments(["bitmex", "binance"], api.url, None, tmp_path))

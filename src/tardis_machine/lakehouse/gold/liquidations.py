@@ -50,7 +50,7 @@ def _compute(scope: Scope) -> DataFrame:
     forced = with_notional(scope, scope.rows(FORCED_TRADES.table))
     return forced.groupBy("exchange", "symbol", "start", "side").agg(
         F.count(F.lit(1)).alias("liquidations"),
-        F.sum("amount").alias("amount"),
+        F.try_sum("amount").alias("amount"),
         F.expr(total("notional")).alias("notional"),
         F.max("notional_currency").alias("notional_currency"),
         F.min("price").alias("low"),

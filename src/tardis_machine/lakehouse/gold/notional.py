@@ -2,11 +2,13 @@
 
 - linear: amount × contract_multiplier × price, in the quote currency; spot likewise, with a multiplier of 1 where none is told
 - inverse (XBTUSD): amount × contract_multiplier, in the quote currency: contracts are worth so many dollars at any price
+- option of an inverse kind (Deribit's BTC-…-C): amount × contract_multiplier × price, in the base currency, in which its premium is quoted
 - quanto: amount × contract_multiplier × price, in the settlement currency: the multiplier is what a point of price is worth in it
 
 `base_amount` is the amount of what is traded: notional / price, and none of a quanto, whose notional is in neither of its currencies.
 
-Invariant: what is not known is null, never guessed: where the lake has no instrument, or one without a multiplier.
+Invariant: what is not known is null, never guessed: where the lake has no instrument, or one without a multiplier. So is what is wider
+than a number of the lake, and an amount at a price of nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ SOURCE = "instruments"
 WORTH = "DECIMAL(38, 18)"
 _MULTIPLIER = "CASE WHEN kind = 'spot' THEN coalesce(double(contract_multiplier), 1D) ELSE double(contract_multiplier) END"
 _COUNTED = f"double(amount) * {_MULTIPLIER}"
+_IS_OPTION = "kind <=> 'option'"
+_BY_PRICE = f"NOT is_inverse OR {_IS_OPTION}"
+"""Whether it is worth more at a higher price; what is not known of an instrument is null, and so is this."""
 
 
 def with_notional(scope: Scope, rows: DataFrame) -> DataFrame:
@@ -49,18 +54,19 @@ def with_notional(scope: Scope, rows: DataFrame) -> DataFrame:
     known = executions.join(F.broadcast(terms), same, "left")
     return known.selectExpr(
         "executions.*",
-        f"try_cast(CASE WHEN is_inverse THEN {_COUNTED} ELSE double(price) * {_COUNTED} END AS {WORTH}) AS notional",
-        f"try_cast(CASE WHEN is_inverse THEN {_COUNTED} / double(price) WHEN NOT is_quanto THEN {_COUNTED} END AS {WORTH})"
-        " AS base_amount",
-        "CASE WHEN is_quanto THEN settlement_currency ELSE quote_currency END AS notional_currency",
+        f"try_cast(CASE WHEN {_BY_PRICE} THEN double(price) * {_COUNTED} ELSE {_COUNTED} END AS {WORTH}) AS notional",
+        f"try_cast(CASE WHEN is_quanto THEN NULL WHEN {_BY_PRICE} THEN {_COUNTED} ELSE try_divide({_COUNTED}, double(price)) END"
+        f" AS {WORTH}) AS base_amount",
+        f"CASE WHEN is_quanto THEN settlement_currency WHEN is_inverse AND {_IS_OPTION} THEN base_currency ELSE quote_currency END"
+        " AS notional_currency",
     )
 
 
 def total(column: str, *, only: str = "true") -> str:
-    """The sum of a column over the rows that are wanted, in SQL; null where that of one of them is not known."""
+    """The sum of a column over the rows that are wanted, in SQL; null where that of one of them is not known, or it is too wide."""
     return (
         f"CASE WHEN count_if({only} AND {column} IS NULL) = 0"
-        f" THEN coalesce(sum({column}) FILTER (WHERE {only}), CAST(0 AS {WORTH})) END"
+        f" THEN CASE WHEN count_if({only}) = 0 THEN CAST(0 AS {WORTH}) ELSE try_sum({column}) FILTER (WHERE {only}) END END"
     )
 
 

@@ -47,10 +47,15 @@ def _compute(scope: Scope) -> DataFrame:
     trades = scope.rows(TRADES.table, clock="local_ts").select(*_WINDOW, "side", "amount")
     both = tops.unionByName(trades, allowMissingColumns=True)
     grouped = both.groupBy(*_WINDOW).agg(
-        F.expr("coalesce(sum(order_flow), 0)").alias("order_flow"),
+        F.expr(_sum("order_flow")).alias("order_flow"),
         F.count("change").alias("updates"),
-        F.expr("coalesce(sum(amount) FILTER (WHERE side = 'buy'), 0)").alias("buy_volume"),
-        F.expr("coalesce(sum(amount) FILTER (WHERE side = 'sell'), 0)").alias("sell_volume"),
+        F.expr(_sum("amount", "side = 'buy'")).alias("buy_volume"),
+        F.expr(_sum("amount", "side = 'sell'")).alias("sell_volume"),
     )
     imbalance = F.expr("try_divide(double(buy_volume - sell_volume), double(buy_volume + sell_volume))")
     return grouped.withColumn("trade_imbalance", imbalance)
+
+
+def _sum(column: str, only: str = "true") -> str:
+    """0 of nothing, and null where it is wider than a number of the lake."""
+    return f"CASE WHEN count({column}) FILTER (WHERE {only}) = 0 THEN 0 ELSE try_sum({column}) FILTER (WHERE {only}) END"

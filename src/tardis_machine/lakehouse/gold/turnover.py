@@ -54,7 +54,7 @@ def _compute(scope: Scope) -> DataFrame:
     worth = with_notional(scope, scope.rows(TRADES.table))
     summed = worth.groupBy("exchange", "symbol", "start").agg(
         F.count(F.lit(1)).alias("trades"),
-        F.sum("amount").alias("amount"),
+        F.try_sum("amount").alias("amount"),
         F.expr(total("notional")).alias("notional"),
         F.expr(total("notional", only="side <=> 'buy'")).alias("buy_notional"),
         F.expr(total("notional", only="side <=> 'sell'")).alias("sell_notional"),
