@@ -120,6 +120,24 @@ def test_a_batch_has_what_the_definition_says(spark: SparkSession, case: int) ->
     assert len({value for value in found.values() if value is not None}) > 10
 
 
+def test_a_symbol_that_everybody_trades_is_the_work_of_many_tasks(spark: SparkSession) -> None:
+    left, right = rows_of(3)
+    busy = [[row for row in rows if row["symbol"] == "busy" and row["local_ts"]] for rows in (left, right)]
+    frames = frame(spark, busy[0], LEFT), frame(spark, busy[1], RIGHT)
+
+    def tasks(bucket: str) -> int:
+        joined = asof_join(*frames, bucket=bucket)
+        return joined.select(functions.spark_partition_id()).distinct().count()
+
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "8")
+    try:
+        assert tasks("1d") == 1
+        assert tasks("2s") > 4
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
 def expected_markouts(
     left: Sequence[Row], right: Sequence[Row], horizons: dict[str, timedelta], *, symbol: str, reference: str
 ) -> dict[tuple[int, str], tuple[Any, Any]]:
@@ -181,12 +199,31 @@ def test_streams_have_what_the_definition_says_when_the_watermark_has_passed(spa
         ({"horizon": "soon"}, "horizon: 'soon' is no length of time; it takes such as 100ms, 1s, -10s, 5m and 1h"),
         ({"max_age": "-1s"}, "max_age: expected a length of time that is not negative, got '-1s'"),
         ({"bucket": "0s"}, "bucket: expected a length of time above zero, got '0s'"),
+        (
+            {"right_on": "event_ts"},
+            "right_on: right has no column 'event_ts'; it has exchange, symbol, local_ts, told_ts, sequence, mid",
+        ),
+        ({"by": {"hedge": "pair"}}, "by: right has no column 'pair'; it has exchange, symbol, local_ts, told_ts, sequence, mid"),
+        ({"on": "n"}, "on: expected a TIMESTAMP, n of left is of type integer"),
+        ({"order": ["seq"]}, "order: right has no column 'seq'; it has exchange, symbol, local_ts, told_ts, sequence, mid"),
+        ({"name": "Price"}, "left: it has a column 'Price' already; rename that, or drop it"),
     ],
 )
-def test_what_is_no_length_of_time_is_named(spark: SparkSession, arguments: Any, sentence: str) -> None:
+def test_what_is_wrong_is_named(spark: SparkSession, arguments: Any, sentence: str) -> None:
     with pytest.raises(OptionsError) as failure:
         asof_join(frame(spark, [], LEFT), frame(spark, [], RIGHT), **arguments)
     assert str(failure.value) == sentence
+
+
+def test_what_can_not_be_joined_is_named(spark: SparkSession) -> None:
+    left, right = frame(spark, [], LEFT), frame(spark, [], RIGHT)
+    with pytest.raises(OptionsError, match=r"^right: tags is a map, .* leave it out: right.drop\('tags'\)$"):
+        asof_join(left, right.withColumn("tags", functions.create_map("symbol", "mid")))
+    with pytest.raises(OptionsError, match=r"^trades: it has a column 'mid' already; rename that, or drop it$"):
+        markouts(left.withColumn("mid", functions.lit(1)), right)
+    changing = spark.readStream.format("rate").load().selectExpr("'x' AS exchange", "'y' AS symbol", "timestamp AS local_ts")
+    with pytest.raises(OptionsError, match=r"^right: expected a stream as left is one, or a batch as left is one; "):
+        asof_join(left, changing)
 
 
 def test_the_example_of_the_documents_runs(lake: LakeUnderTest) -> None:

@@ -25,7 +25,7 @@ from ..errors import OptionsError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Matching", "asof_join", "join_at", "length_us"]
+__all__ = ["Matching", "asof_join", "check_new", "join_at", "length_us"]
 
 _UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
@@ -98,7 +98,7 @@ def asof_join(
     The instant is the column `on` plus `horizon`, which may be negative; `right_on` is the clock of `right`, by default the same column.
     `by` names the columns that must be equal; a mapping of left to right columns joins other symbols: `{"hedge": "symbol"}`.
     `max_age=None` takes a row of any age. On a batch `bucket` is what one task sorts at a time. On streams both sides must be streams, rows
-    may come `watermark` late, and `max_age` is needed; rows come out when their bucket is over.
+    may come `watermark` late, and `max_age` is needed; rows come out when their bucket is over, and one without a time never does.
 
     with_quotes = asof_join(trades, tops, horizon="10s")
     """
@@ -113,7 +113,16 @@ def asof_join(
         watermark=watermark,
     )
     horizon_us = length_us("horizon", horizon)
+    check_new("left", left, name)
     return join_at(left, right, matching, {name: f"{horizon_us}L"}, (horizon_us, horizon_us))
+
+
+def check_new(side: str, rows: DataFrame, *names: str) -> None:
+    """OptionsError where a column that is to be added is there already."""
+    there = {column.casefold() for column in rows.columns}
+    for name in names:
+        if name.casefold() in there:
+            raise OptionsError(f"{side}: it has a column {name!r} already; rename that, or drop it", side)
 
 
 def join_at(
@@ -127,11 +136,34 @@ def join_at(
         raise OptionsError(
             "right: expected a stream as left is one, or a batch as left is one; one of each can't be joined", "right"
         )
+    _check(left, right, matching)
     if left.isStreaming:
         return _join_streams(left, right, matching, points, reach)
     for name, point in points.items():
         left = _join_batch(left, right, matching, name, point)
     return left
+
+
+def _check(left: DataFrame, right: DataFrame, matching: Matching) -> None:
+    """OptionsError for a column that is not there, or can't serve; Spark's own would name ours."""
+    asked = [("on", "left", left, matching.on), ("right_on", "right", right, matching.right_on)]
+    for ours, theirs in matching.keys:
+        asked += [("by", "left", left, ours), ("by", "right", right, theirs)]
+    asked += [("order", "right", right, name) for name in matching.order]
+    for argument, side, rows, name in asked:
+        kinds = {field.name.casefold(): field.dataType.typeName() for field in rows.schema}
+        kind = kinds.get(name.casefold())
+        if kind is None:
+            raise OptionsError(f"{argument}: {side} has no column {name!r}; it has {', '.join(rows.columns)}", argument)
+        if argument in ("on", "right_on") and kind != "timestamp":
+            raise OptionsError(f"{argument}: expected a TIMESTAMP, {name} of {side} is of type {kind}", argument)
+    maps = [field.name for field in right.schema if "map<" in field.dataType.simpleString()]
+    if maps:
+        raise OptionsError(
+            f"right: {', '.join(maps)} is a map, and maps have no order by which the last of several rows is told; "
+            f"leave it out: right.drop({', '.join(map(repr, maps))})",
+            "right",
+        )
 
 
 def _sides(left: DataFrame, right: DataFrame, matching: Matching) -> tuple[DataFrame, DataFrame]:

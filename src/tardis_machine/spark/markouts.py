@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import OptionsError
-from .asof import Matching, join_at, length_us
+from .asof import Matching, check_new, join_at, length_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,6 +48,7 @@ def markouts(
         raise OptionsError(f"reference: expected price or mid, got {reference!r}", "reference")
     if not horizons:
         raise OptionsError("horizons: expected at least one length of time, got none", "horizons")
+    check_new("trades", trades, "horizon", "mid", "markout")
     matching = Matching.of(
         on=on,
         right_on=right_on,
