@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 import pytest
 
 from tardis_machine.errors import LakeError
 from tardis_machine.generated.lakehouse.bronze.v1.normalized_event_pb2 import NormalizedEvent
+from tardis_machine.lakehouse import jobs
 from tardis_machine.lakehouse.ingest import Ingest
 from tardis_machine.lakehouse.optimize import MIN_RETAIN_S, optimize
 from tardis_machine.lakehouse.silver.book_changes import BOOK_CHANGES
@@ -23,6 +28,9 @@ from tardis_machine.lakehouse.sources.files import FilesSource
 from tardis_machine.lakehouse.streams import Counts
 from tardis_machine.lakehouse.tables import EVENTS
 from tardis_machine.messages import BookChange, BookLevel, to_timestamp
+from tardis_machine.settings import resolve
+from tardis_machine.telemetry import render_metrics
+from tests.servers.process import free_port
 from tests.spark.lake_under_test import (
     START_US,
     LakeUnderTest,
@@ -31,6 +39,7 @@ from tests.spark.lake_under_test import (
     trades,
     watched_streams,
 )
+from tests.unit.lakehouse.test_metrics import values as metric_values
 
 if TYPE_CHECKING:
     pass
@@ -147,6 +156,42 @@ def test_a_running_job_takes_files_as_they_come_and_stops_when_told(lake: LakeUn
     assert time.monotonic() - began < 300
     assert lake.count(TRADES.table) == 5
     assert not lake.spark.streams.active
+
+
+def test_a_job_answers_at_its_metrics_port_as_long_as_it_runs(lake: LakeUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, port = threading.Event(), free_port()
+    monkeypatch.setattr(jobs, "open_writing_session", lambda *_: lake.spark)
+    monkeypatch.setattr(jobs, "stop_signal", lambda: nullcontext(stop))
+    lake.bus.write("a", [*encode(trades(3)), b"not an event"])
+    flags = ["--from", "files", "--file-dir", str(lake.bus.folder), "--lake", lake.lake.root]
+    settings = resolve([*flags, "--until", "silver", "--trigger", "1s", "--metrics-port", str(port)], {}, command="lake ingest")
+    before = metric_values(render_metrics().decode())
+
+    def grown(name: str) -> float:
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            return metric_values(answer.read().decode()).get(name, 0) - before.get(name, 0)
+
+    with ThreadPoolExecutor(1) as thread:
+        job = thread.submit(jobs.ingest, settings)
+        try:
+            while not job.done() and not _is_listening(port):
+                time.sleep(0.1)
+            while not job.done() and grown('lake_rows_total{table="silver.trades"}') < 3:
+                time.sleep(0.2)
+            assert not job.done(), job.exception()
+            assert grown('lake_rows_total{table="bronze.events"}') == 3
+            assert grown("lake_quarantined_total") == 1
+            assert grown('lake_batches_total{stream="silver"}') >= 1
+            assert grown("lake_lost_total") == 0
+        finally:
+            stop.set()
+        assert job.result(120) == 0
+    assert not _is_listening(port)
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_what_is_left_is_told_for_every_layer(lake: LakeUnderTest) -> None:
