@@ -21,6 +21,8 @@ from tardis_machine.pipeline.columns import kinds_of, to_batch
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.sample.market import SampleMarket
 from tardis_machine.sample.recording import Recording
+from tardis_machine.settings import from_format_options
+from tardis_machine.spark.events import find_bus
 from tardis_machine.spark.streaming import Journal
 from tests.integration.scripted_exchange import scripted_exchange
 from tests.integration.test_stream_server import trade as live_trade
@@ -126,6 +128,7 @@ def test_a_session_that_nobody_told_finds_the_format(spark: SparkSession, api: S
         ({"exchange": "bitmax"}, "OptionsError: exchange: "),
         ({"numbers": "float"}, "numbers: expected decimal or double"),
         ({"datatype": "trade"}, "datatype is not a setting: did you mean dataTypes?"),
+        ({"from": "2020-02-01", "to": "2020-01-01"}, "OptionsError: to: expected a date that is not before from"),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -144,6 +147,52 @@ def test_what_upstream_refuses_is_said_with_its_partition(formats: SparkSession,
         read(formats, api, tmp_path, symbols="XBTUSD", apiKey="a-bad-key").count()
     assert re.search(r"LakeError: bitmex XBTUSD from 2020-\d\d-\d\dT\S+Z: The API key is not valid", str(caught.value))
     assert "a-bad-key" not in str(caught.value)
+
+
+def test_a_span_without_a_beginning_is_not_taken_for_live(formats: SparkSession, tmp_path: Path) -> None:
+    asked = {"exchange": "bitmex", "symbols": "XBTUSD", "dataTypes": "trade", "to": "2020-02-01", "journalDir": str(tmp_path)}
+    with pytest.raises(Exception, match="OptionsError: from: expected an ISO 8601 date"):
+        formats.readStream.format("tardis").options(**asked).load()
+
+
+def test_a_symbol_that_is_named_twice_has_its_rows_once(formats: SparkSession, api: SampleHistoryApi, tmp_path: Path) -> None:
+    once, twice = (read(formats, api, tmp_path, symbols=symbols, dataTypes="trade") for symbols in ("XBTUSD", "XBTUSD,XBTUSD"))
+    assert rows_of(twice) == rows_of(once) != []
+
+
+def test_a_lost_connection_is_told_for_each_symbol(formats: SparkSession, tmp_path: Path) -> None:
+    with SampleHistoryApi(Recording(SampleMarket(1, 0.05), disconnects_per_day=1000)).serve_in_thread() as api:
+        frame = read(formats, api, tmp_path, dataTypes="trade", withDisconnects="true", to="2020-02-01T00:05:00Z")
+        lost = [(row["symbol"], row["symbols"]) for row in rows_of(frame.where("type = 'disconnect'"))]
+    assert {(symbol, *symbols) for symbol, symbols in lost} == {(None, symbol) for symbol in SYMBOLS}
+    assert lost.count((None, ["XBTUSD"])) == lost.count((None, ["ETHUSD"])) > 1
+
+
+def test_the_examples_of_the_documents_run(
+    formats: SparkSession, api: SampleHistoryApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path("docs/spark.md").read_text()
+    history, buses, joins = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    [columns] = re.findall(r'spark\.read\.schema\("([^"]+)"\)', page)
+    place = {"symbols": "XBTUSD", "dataTypes": "trade", "apiUrl": api.url, "cacheDir": str(tmp_path)}
+    few = formats.read.schema(columns).format("tardis").options(**ASKED, **place).load()
+    assert len(rows_of(few)[0]) == 2
+    minute = history.replace(
+        '"to": "2020-02-02"', f'"to": "2020-02-01T00:01:00Z", "apiUrl": {api.url!r}, "cacheDir": "{tmp_path}"'
+    )
+    assert minute != history
+    names: dict[str, Any] = {"spark": formats}
+    exec(minute, names)
+    assert re.search(r"\| *buy\| *\d+", capsys.readouterr().out)
+    exec(joins, names)
+    assert names["quoted"].where("quote.bid_price < quote.ask_price").count() > 10
+    assert {row["horizon"] for row in names["gains"].where("markout IS NOT NULL").collect()} == {"-1s", "1s", "1m"}
+    exec(buses, names)
+    assert "payload_case" in names["events"].columns
+    assert names["trades"].isStreaming
+    # Their servers are not there; what they are told is all that they need.
+    for bus in ("kafka", "redis"):
+        find_bus(from_format_options("tardis-events", names[bus], {}))
 
 
 def written(folder: Path) -> list[bytes]:
@@ -183,6 +232,27 @@ def test_a_bus_comes_as_typed_messages(formats: SparkSession, tmp_path: Path) ->
     assert (rows[-1]["type"], rows[-1]["refused_because"] is None) == (None, False)
 
 
+def test_of_a_bus_columns_may_be_few(formats: SparkSession, tmp_path: Path) -> None:
+    values = written(tmp_path / "bus")
+    place = {"from": "files", "fileDir": str(tmp_path / "bus")}
+
+    def read_columns(ddl: str, **options: str) -> list[dict[str, Any]]:
+        return rows_of(formats.read.schema(ddl).format("tardis-events").options(**place, **options).load())
+
+    records = read_columns("sequence BIGINT, value BINARY")
+    assert records[:2] == [{"sequence": 0, "value": values[0]}, {"sequence": 1, "value": values[1]}]
+    messages = read_columns("price DECIMAL(38, 18), refused_because STRING, local_ts TIMESTAMP", dataTypes="trade")
+    expected = to_batch(trades(20), ["trade"], exact=True).to_pylist()
+    assert [[row["price"], row["local_ts"]] for row in messages[:-1]] == [[row["price"], row["local_ts"]] for row in expected]
+    assert list(messages[-1]) == ["price", "refused_because", "local_ts"]
+    for ddl, sentence in (
+        ("cost DOUBLE", "there is no column 'cost'; there are type"),
+        ("price DOUBLE", "price is of type decimal"),
+    ):
+        with pytest.raises(Exception, match=f"OptionsError: schema: {sentence}"):
+            read_columns(ddl, dataTypes="trade")
+
+
 def test_a_bus_streams_and_goes_on_where_it_was(formats: SparkSession, tmp_path: Path) -> None:
     written(tmp_path / "bus")
     given = {"from": "files", "fileDir": str(tmp_path / "bus"), "dataTypes": "trade", "lakeBatchBytes": "1"}
@@ -207,7 +277,8 @@ def test_a_bus_streams_and_goes_on_where_it_was(formats: SparkSession, tmp_path:
     [
         ({}, "OptionsError: from: expected the bus to read, one of files, kafka, redis, nats, kinesis; it is not given"),
         ({"from": "sqs"}, "from: expected files, kafka, redis, nats or kinesis"),
-        ({"from": "kafka"}, "kafka"),
+        ({"from": "files"}, "OptionsError: from: files needs fileDir"),
+        ({"from": "kafka"}, "OptionsError: from: kafka needs kafkaBrokers and kafkaTopic"),
         ({"from": "redis", "redisStraem": "events"}, "redisstraem is not a setting: did you mean redisStream?"),
         ({"from": "files", "fileDir": "/nowhere"}, "there is no folder /nowhere to read files from"),
         ({"from": "files", "fileDir": "/nowhere", "dataTypes": "trades"}, "dataTypes: expected some of trade, "),

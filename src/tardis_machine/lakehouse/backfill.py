@@ -86,7 +86,8 @@ def plan_units(requests: Iterable[NormalizedRequest]) -> list[Unit]:
         if not request.symbols:
             raise OptionsError("a backfill needs at least one symbol; name some with --symbols", "symbols")
         for start_us, end_us in split_days(request.from_us, request.to_us):
-            for symbol in request.symbols:
+            # One that is named twice is a unit once.
+            for symbol in dict.fromkeys(request.symbols):
                 part = msgspec.structs.replace(request, from_us=start_us, to_us=end_us, symbols=[symbol])
                 asked = "+".join(sorted(part.data_types))
                 span = f"{to_timestamp(start_us)}/{to_timestamp(end_us)}"

@@ -18,7 +18,16 @@ from .commands import COMMANDS, all_options
 from .option import Option, one_of
 from .options.general import CONFIG_OPTION
 
-__all__ = ["GivenOption", "SettingsSource", "read_argv", "read_environ", "read_format_options", "read_keywords", "read_toml"]
+__all__ = [
+    "GivenOption",
+    "SettingsSource",
+    "as_format_option",
+    "read_argv",
+    "read_environ",
+    "read_format_options",
+    "read_keywords",
+    "read_toml",
+]
 
 Spell = Callable[[Option], str]
 """How a user writes an option in one place."""
@@ -210,7 +219,8 @@ def _dotted(option: Option) -> str:
     return f"{option.table}.{option.name.removeprefix(f'{option.table}-')}"
 
 
-def _as_format_option(option: Option) -> str:
+def as_format_option(option: Option) -> str:
+    """`data-types` as Spark's users write it: `dataTypes`."""
     first, *others = option.name.split("-")
     return first + "".join(word.capitalize() for word in others)
 
@@ -222,9 +232,9 @@ def read_format_options(options: Mapping[str, str], source: SettingsSource) -> N
     for name, value in options.items():
         option = known.get(name.lower().replace("-", "").replace("_", ""))
         if option is None:
-            source.refuse(name, name, _as_format_option)
+            source.refuse(name, name, as_format_option)
         else:
-            source.give_once(option, _as_format_option(option), _as_format_option, value)
+            source.give_once(option, as_format_option(option), as_format_option, value)
 
 
 def read_keywords(keywords: Mapping[str, Any], source: SettingsSource) -> None:

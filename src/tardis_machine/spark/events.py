@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..errors import MissingExtraError, OptionsError
@@ -27,8 +27,12 @@ from ..lakehouse.silver.columns import SilverTable
 from ..lakehouse.sources import records
 from ..lakehouse.sources.options import SourceOptions
 from ..lakehouse.sources.partitions import PartitionReader
-from ..lakehouse.sources.spark_readers import BusReader, BusStreamReader
+from ..lakehouse.sources.spark_readers import BusReader, BusStreamReader, ToRows
 from ..settings import Settings, from_format_options
+from ..settings.buses import required_options
+from ..settings.option import one_of
+from ..settings.sources import as_format_option
+from .columns import check_columns, to_spark
 
 __all__ = ["EventsDataSource", "to_events", "to_messages"]
 
@@ -59,6 +63,9 @@ def find_bus(settings: Settings) -> ReadBus:
     if settings.from_ is None:
         raise OptionsError(f"from: expected the bus to read, one of {', '.join(_READERS)}; it is not given", "from")
     module, reader, options, bus = _READERS[settings.from_]
+    if bus not in settings.buses:
+        needed = " and ".join(one_of(tuple(as_format_option(option) for option in either)) for either in required_options(bus))
+        raise OptionsError(f"from: {settings.from_} needs {needed}", "from")
     try:
         found = import_module(f"{_SOURCES}.{module}")
     except ImportError:
@@ -83,15 +90,15 @@ def columns_of(tables: Sequence[SilverTable]) -> pa.Schema:
     return pa.schema({**_FRONT, **own, **_BACK, REASON: pa.string()})
 
 
-def to_events(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Records as rows of `_EVENTS`."""
+def to_events(names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Records as rows, of some columns of `_EVENTS`."""
     for batch in batches:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True)) | _envelopes(batch)
-        yield _shaped(columns, _EVENTS, len(batch))
+        yield to_spark(_shaped(columns, _EVENTS, names, len(batch)), names)
 
 
 def to_messages(
-    cases: frozenset[str], tables: Sequence[SilverTable], batches: Iterator[pa.RecordBatch]
+    cases: frozenset[str], tables: Sequence[SilverTable], names: Sequence[str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The messages of some cases in records, in their order; what can't be read is a row with the reason."""
     schema = columns_of(tables)
@@ -110,12 +117,12 @@ def to_messages(
             if table is not None:
                 rows = table.decode(values.take(pa.array(place)))
                 columns |= {field.name: pc.struct_field(rows, index) for index, field in enumerate(rows.type)}
-            parts.append(_shaped(columns, schema, len(place)))
+            parts.append(_shaped(columns, schema, names, len(place)))
             places.append(place)
         if parts:
             order = np.argsort(np.concatenate(places), kind="stable")
             (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
-            yield whole.take(pa.array(order))
+            yield to_spark(whole.take(pa.array(order)), names)
 
 
 def _envelopes(batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -123,13 +130,11 @@ def _envelopes(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     return {field.name: pc.struct_field(found, index) for index, field in enumerate(found.type)}
 
 
-def _shaped(columns: Mapping[str, pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """The columns of a schema, as Spark takes them; null where there is none."""
-    arrays = [columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type) for field in schema]
-    target = to_arrow_schema(from_arrow_schema(schema), timezone="UTC")
-    return pa.RecordBatch.from_arrays(
-        [array.cast(field.type) for array, field in zip(arrays, target, strict=True)], schema=target
-    )
+def _shaped(columns: Mapping[str, pa.Array], schema: pa.Schema, names: Sequence[str], rows: int) -> pa.RecordBatch:
+    """Some columns of a schema; null where there is none."""
+    wanted = pa.schema([schema.field(name) for name in names])
+    arrays = [columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type) for field in wanted]
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
 class EventsDataSource(DataSource):
@@ -155,23 +160,25 @@ class EventsDataSource(DataSource):
         return from_arrow_schema(columns_of(self.tables))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of all that there is."""
+        """Of all that there is, in the columns of `schema`."""
         bus = find_bus(self.settings)
-        return BusReader(bus.kind, bus.options, self._to_rows)
+        return BusReader(bus.kind, bus.options, self._rows_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """From the oldest record on, a batch after the other."""
         bus = find_bus(self.settings)
         rows = max(self.settings.lake_batch_bytes // records.ROW_BYTES, 1)
-        return BusStreamReader(bus.kind, bus.options, rows, self._to_rows)
+        return BusStreamReader(bus.kind, bus.options, rows, self._rows_of(schema))
 
-    @property
-    def _to_rows(self) -> Any:
+    def _rows_of(self, schema: StructType) -> ToRows:
+        names = check_columns(schema, columns_of(self.tables))
         if not self.tables:
-            return to_events
-        return partial(_to_messages_of, tuple(self.settings.data_types))
+            return partial(to_events, names)
+        return partial(_to_messages_of, tuple(self.settings.data_types), names)
 
 
-def _to_messages_of(data_types: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _to_messages_of(
+    data_types: Sequence[str], names: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     # Tables hold functions, which are not sent to executors.
-    return to_messages(frozenset(data_types), to_tables(data_types), batches)
+    return to_messages(frozenset(data_types), to_tables(data_types), names, batches)

@@ -18,23 +18,24 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, EqualTo, Filter, In, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..errors import LakeError, OptionsError, TardisMachineError
+from ..errors import LakeError, TardisMachineError
 from ..history.client import HistoryClient
 from ..lakehouse.backfill import split_days, without_collector
-from ..messages import Message, to_timestamp
+from ..messages import Disconnect, Message, to_timestamp
 from ..pipeline.columns import kinds_of, schema_of, to_batch
 from ..pipeline.fetching import fetch_lines
 from ..pipeline.replay import NormalizedReplay
 from ..pipeline.request import NormalizedRequest, parse_normalized_request
 from ..settings import Settings, from_format_options
+from .columns import check_columns, to_spark
 
 if TYPE_CHECKING:
     from .streaming import LivePlan
 
-__all__ = ["HistoryDataSource", "HistoryPart", "HistoryPlan", "plan_parts", "read_part", "to_spark"]
+__all__ = ["HistoryDataSource", "HistoryPart", "HistoryPlan", "plan_parts", "read_part"]
 
 _ROWS_IN_BATCH = 20_000
 
@@ -90,7 +91,8 @@ class HistoryPart(InputPartition):
 def plan_parts(plan: HistoryPlan) -> list[HistoryPart]:
     """The partitions of a request, by day and then by symbol."""
     asked = plan.request.symbols
-    groups: list[list[str] | None] = [None] if asked is None else [[symbol] for symbol in asked]
+    # A symbol that is named twice has its rows once.
+    groups: list[list[str] | None] = [None] if asked is None else [[symbol] for symbol in dict.fromkeys(asked)]
     return [
         HistoryPart(replace(plan, request=msgspec.structs.replace(plan.request, from_us=start, to_us=end, symbols=group)))
         for start, end in split_days(plan.request.from_us, plan.request.to_us)
@@ -118,8 +120,8 @@ class HistoryDataSource(DataSource):
 
     @property
     def is_history(self) -> bool:
-        """Whether `from` says since when; what has no beginning is live."""
-        return self.settings.from_ is not None
+        """Whether a span of time is asked for; what has none is live."""
+        return self.settings.from_ is not None or self.settings.to is not None
 
     @cached_property
     def live(self) -> LivePlan:
@@ -151,18 +153,6 @@ class PushingHistoryDataSource(HistoryDataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """See HistoryDataSource."""
         return PushingHistoryReader(self.plan, check_columns(schema, self.plan.columns))
-
-
-def check_columns(schema: StructType, columns: pa.Schema) -> tuple[str, ...]:
-    """The columns that are wanted; OptionsError for one that there is not, or of another type."""
-    known = {field.name: field.dataType for field in from_arrow_schema(columns)}
-    for field in schema:
-        if field.name not in known:
-            raise OptionsError(f"schema: there is no column {field.name!r}; there are {', '.join(known)}", "schema")
-        if field.dataType != known[field.name]:
-            expected, got = known[field.name].simpleString(), field.dataType.simpleString()
-            raise OptionsError(f"schema: {field.name} is of type {expected}, got {got}", "schema")
-    return tuple(schema.fieldNames())
 
 
 class HistoryReader(DataSourceReader):
@@ -235,10 +225,14 @@ def read_part(part: HistoryPart, names: Sequence[str]) -> Iterator[pa.RecordBatc
             wait(stream.aclose())
 
 
-def to_spark(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Some columns, as Spark takes them."""
-    target = to_arrow_schema(from_arrow_schema(pa.schema([batch.schema.field(name) for name in names])), timezone="UTC")
-    return pa.RecordBatch.from_arrays([batch.column(name).cast(target.field(name).type) for name in names], schema=target)
+def _told_apart(messages: list[Message], request: NormalizedRequest) -> list[Message]:
+    """Messages whose disconnects say of which symbol they are: the partition of each symbol has one of its own."""
+    if request.symbols is None or not request.with_disconnect_messages:
+        return messages
+    return [
+        msgspec.structs.replace(message, symbols=request.symbols) if isinstance(message, Disconnect) else message
+        for message in messages
+    ]
 
 
 async def _gather(plan: HistoryPlan) -> AsyncGenerator[list[Message], None]:
@@ -249,7 +243,7 @@ async def _gather(plan: HistoryPlan) -> AsyncGenerator[list[Message], None]:
         aclosing(fetch_lines(client, plan.request, replay.periods())) as source,
     ):
         async for period, lines in source:
-            gathered += replay.feed(period, lines)
+            gathered += _told_apart(replay.feed(period, lines), plan.request)
             if len(gathered) >= _ROWS_IN_BATCH:
                 yield gathered
                 gathered = []

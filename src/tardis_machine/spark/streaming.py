@@ -35,7 +35,8 @@ from ..pipeline.columns import kinds_of, schema_of, to_batch
 from ..pipeline.request import parse_stream_request
 from ..pipeline.stream import stream_normalized
 from ..settings import Settings, state_dir
-from .history import HistoryPlan, plan_parts, read_part, to_spark
+from .columns import to_spark
+from .history import HistoryPlan, plan_parts, read_part
 
 __all__ = ["HistoryStreamReader", "Journal", "LivePlan", "LiveStreamReader"]
 
