@@ -28,6 +28,8 @@ def test_a_unit_is_a_symbol_and_a_day() -> None:
         )
         for symbol in ("A", "B")
     ]
+    # A symbol that is named twice is brought once.
+    assert plan_units([parse_normalized_request({**asked, "symbols": ["A", "B", "A"]})]) == units
     with pytest.raises(OptionsError, match="a backfill needs at least one symbol; name some with --symbols"):
         plan_units([parse_normalized_request({**asked, "symbols": []})])
 
