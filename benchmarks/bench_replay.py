@@ -68,8 +68,8 @@ def scenarios(minutes: int, market: str) -> list[Scenario]:
     ws_raw = f"/ws-replay?exchange=bitmex&from={quote(str(raw['from']))}&to={quote(str(raw['to']))}"
 
     def node(kind: str, *requests: dict[str, object]) -> dict[str, object]:
-        few = options("bitmex", min(minutes, NODE_MINUTES))["to"]
-        return {"kind": kind, "requests": [request | {"to": few} for request in requests]}
+        few = [options(str(request["exchange"]), min(minutes, NODE_MINUTES))["to"] for request in requests]
+        return {"kind": kind, "requests": [request | {"to": to} for request, to in zip(requests, few, strict=True)]}
 
     return [
         Scenario("/replay", market, http_request("/replay", raw), node("raw", raw), 600e3, 8),

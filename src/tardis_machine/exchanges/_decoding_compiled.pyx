@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.dict cimport PyDict_Copy, PyDict_SetItem
 from cpython.list cimport PyList_CheckExact
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
@@ -29,6 +29,13 @@ __all__ = ["decode_lines", "decode_messages"]
 cdef extern from "Python.h":
     ctypedef struct PyDictObject:
         void *ma_keys
+
+cdef extern from *:
+    """
+    #define IS_LITTLE_ENDIAN (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
+    """
+    bint IS_LITTLE_ENDIAN
+    int __builtin_ctzll(unsigned long long)
 
 cdef:
     object _decode_unusual = decode_unusual
@@ -56,8 +63,10 @@ cdef enum:
     FIELDS = 32
     MISSES = 8
 
-cdef list _known = [None] * KNOWN
 cdef struct Known:
+    # The text, which is held on to, and its characters.
+    PyObject *text
+    const char *characters
     uint64_t first
     uint64_t middle
     uint64_t last
@@ -191,6 +200,8 @@ cdef object _clock_of(const char *line):
 
 
 cdef inline void _skip_spaces(const char **cursor) noexcept:
+    if cursor[0][0] > c" ":
+        return
     while cursor[0][0] == c" " or cursor[0][0] == c"\t" or cursor[0][0] == c"\r":
         cursor[0] += 1
 
@@ -284,7 +295,7 @@ cdef object _object(const char **cursor, const char *end, bint with_rows, int de
                 raise _UnusualError
     finally:
         for place in range(count):
-            Py_DECREF(<object> names[place])
+            Py_XDECREF(names[place])
             Py_XDECREF(values[place])
 
 
@@ -314,7 +325,7 @@ cdef dict _dict_of(PyObject **names, PyObject **values, int count):
     made = PyDict_Copy(<object> shape.template)
     entries = _entries_of(made, shape.offset)
     for place in range(count):
-        Py_DECREF(<object> entries[2 * place + 1])
+        Py_XDECREF(entries[2 * place + 1])
         entries[2 * place + 1], values[place] = values[place], NULL
     return made
 
@@ -358,18 +369,21 @@ cdef bint _has_entries(dict fields, Py_ssize_t offset, PyObject **names, int cou
 
 cdef inline const char *_plain_end(const char *at, const char *end) noexcept:
     """Where plain text ends: at a quote, or at what is not plain."""
-    cdef uint64_t eight, quotes, backslashes
-    # Eight at a time; where one of them may be special, they are looked at one by one.
+    cdef uint64_t eight, quotes, backslashes, special
+    # Eight at a time. The first one of them that is special has the lowest bit; those above it may have one for no reason.
     while end - at >= 8:
         memcpy(&eight, at, 8)
         quotes = eight ^ (ONES * 0x22)
         backslashes = eight ^ (ONES * 0x5C)
-        if (
+        special = (
             ((quotes - ONES) & ~quotes)
             | ((backslashes - ONES) & ~backslashes)
             | ((eight - ONES * 0x20) & ~eight)
             | eight
-        ) & (ONES * 0x80):
+        ) & (ONES * 0x80)
+        if special:
+            if IS_LITTLE_ENDIAN:
+                return at + (__builtin_ctzll(special) >> 3)
             break
         at += 8
     while c" " <= at[0] <= 126 and at[0] != c'"' and at[0] != c"\\":
@@ -383,14 +397,10 @@ cdef inline object _name(const char **cursor, const char *end, size_t **next_nam
     cdef size_t place = next_name[0][0]
     cdef Py_ssize_t length = _heads[place].length
     cdef object name
-    if (
-        0 < length < end - start
-        and start[length] == c'"'
-        and memcmp(start, PyUnicode_DATA(_known[place]), length) == 0
-    ):
+    if 0 < length < end - start and start[length] == c'"' and memcmp(start, _heads[place].characters, length) == 0:
         cursor[0] += length + 2
         next_name[0] = &_heads[place].next
-        return <object> _known[place]
+        return <object> _heads[place].text
     name = _text(cursor, end, True)
     next_name[0][0] = _place
     next_name[0] = &_heads[_place].next
@@ -428,14 +438,16 @@ cdef object _text(const char **cursor, const char *end, bint is_name):
         head = &_heads[place]
         _place = place
         if head.length == length and head.first == first and head.last == last and head.middle == middle:
-            return <object> _known[place]
+            return <object> head.text
         text = PyUnicode_New(length, 127)
         memcpy(PyUnicode_DATA(text), start, length)
         if is_name or length <= WORD_LENGTH:
             # Then it is the very text that a mapper asks for or compares it with, and is told without a look into it.
             text = _intern(text)
         head.first, head.middle, head.last, head.length = first, middle, last, length
-        _known[place] = text
+        Py_INCREF(text)
+        Py_XDECREF(head.text)
+        head.text, head.characters = <PyObject *> text, <const char *> PyUnicode_DATA(text)
         return text
     if length == 0:
         return ""

@@ -228,7 +228,8 @@ cdef object _of_side(bytes text, str side):
     opening = _openings.get(side)
     if opening is None:
         opening = _openings[side] = b'["' + side.encode() + b'"'
-    return _LevelRows(text, 1, False, None, side) if opening in text else []
+    # Not `in`: Python first tries to read bytes as a number, and words an error that nobody sees.
+    return _LevelRows(text, 1, False, None, side) if text.find(opening) >= 0 else []
 
 
 # Seconds that were read before, each in the place that its second of a minute has.

@@ -15,7 +15,7 @@ from ._exchange import About, Exchange, Version
 from ._feed import BookStep, Feed, FeedError, FrameKind, Handshake, Heard, LiveApi, kind_of_error, to_frame
 from ._mapper import Json, Mapper
 from ._parsing import levels_by_side, number_if_there, text_of, timestamp_from_text, to_number
-from ._remembered import Remembered
+from ._remembered import bound_symbols
 from ._signing import read_base64_secret, sign
 
 
@@ -50,7 +50,7 @@ class CoinbaseBookChangeMapper(Mapper):
     def __init__(self, exchange: str, realtime: bool = False) -> None:
         super().__init__(exchange, realtime)
         # The last time that made sense, by symbol.
-        self._last_timestamps: Remembered[Any, str | None] = Remembered()
+        self._last_timestamps: dict[Any, str | None] = {}
 
     def accepts(self, message: Json) -> bool:
         return message.get("type") in ("l2update", "snapshot")
@@ -69,6 +69,8 @@ class CoinbaseBookChangeMapper(Mapper):
                 return ()
             timestamp = self._last_timestamps[symbol]
         else:
+            if symbol not in self._last_timestamps:
+                bound_symbols(self._last_timestamps)
             self._last_timestamps[symbol] = timestamp
         bids, asks = levels_by_side(message["changes"])
         return (BookChange(symbol, self.exchange, False, bids, asks, timestamp, local_timestamp),)

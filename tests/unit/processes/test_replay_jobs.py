@@ -314,6 +314,21 @@ class TestDamage:
         assert sum(output.messages for output in outputs if isinstance(output, Chunk)) == 50
         assert sum(isinstance(output, SliceOpened) for output in outputs) == 1
 
+    def test_so_is_one_that_was_read_ahead(self) -> None:
+        job = make_job(ReplaySpec([request("book_change")], "lines"))
+        for item in (to_slice(LINES[:20]), self.broken, to_slice(LINES[30:])):
+            job.add_slice(0, 0, item)
+        job.end_input(0)
+        held: list[Output] = []
+        while job.runnable:
+            held += job.step()
+        [damaged] = [output for output in held if isinstance(output, SliceDamaged)]
+        job.replace_slice(0, damaged.period, [to_slice(LINES[20:30])])
+        outputs = [*held, *outputs_of(job)]
+        data = b"".join(bytes(output.data) for output in outputs if isinstance(output, Chunk))
+        assert data == answer_of([request("book_change")], [[LINES]])
+        assert sum(isinstance(output, SliceOpened) for output in outputs) == 3
+
     def test_there_is_no_third_try(self) -> None:
         job, damaged = self.job()
         job.replace_slice(0, damaged.period, [self.broken])
