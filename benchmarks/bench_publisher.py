@@ -3,7 +3,8 @@
 Raw is `benchmarks/raw/<bus>.py`: records that are routed already, as fast as the library goes, with the same durability. The
 publisher gets the same events a thousand at a time, bundled as workers hand them over, with its queue, ledger and accounts;
 write-ahead has each on disk first. They take turns; rates are medians, and a ratio is the median of the rounds' own, beside the
-least of them. All by the clock, with the service on the same machine: that needs its cores to itself.
+least of them, all on the event loop that commands run on. By the clock, with the service on the same machine: that needs its cores
+to itself.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from benchmarks.report import Table, spread, to_count
 from tardis_machine.bronze.bundle import Bundle
 from tardis_machine.bronze.encoding import BronzeEncoder
 from tardis_machine.bronze.event import Event
+from tardis_machine.commands.event_loop import run_loop
 from tardis_machine.eventbus import plan_bus
 from tardis_machine.eventbus.contract import Record
 from tardis_machine.eventbus.publisher import BusPlan, Publisher
@@ -75,7 +77,7 @@ def measure_raw(raw: ModuleType, bus: str, keywords: Keywords, events: Sequence[
         nonlocal began
         began = time.perf_counter()
 
-    asyncio.run(raw.send_ready(keywords, records, begin))
+    run_loop(raw.send_ready(keywords, records, begin))
     return time.perf_counter() - began
 
 
@@ -103,7 +105,7 @@ def measure_publisher(
         assert receipt.confirmed == len(events) + 1, receipt
         return time.perf_counter() - started
 
-    return asyncio.run(run())
+    return run_loop(run())
 
 
 def measure_bus(bus: str, events: Sequence[Event], rounds: int, folder: Path) -> Iterator[tuple[str, dict[str, list[float]]]]:
@@ -170,7 +172,7 @@ def hand_over_cost(events: Sequence[Event], folder: Path) -> float:
         await publisher.close(120)
         return spent / len(events) * 1e6
 
-    return asyncio.run(run())
+    return run_loop(run())
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engine import Engine
 from ..server.descriptors import raise_descriptor_limit
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..eventbus.receipt import Receipt
 
 __all__ = ["Interruption", "run_loop"]
+
+T = TypeVar("T")
 
 
 class Interruption:
@@ -54,7 +56,7 @@ class Interruption:
             await engine.publisher.abort()
 
 
-def run_loop(main: Coroutine[Any, Any, int]) -> int:
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
     """Runs a command on the fastest event loop that this system has, with as many descriptors as the system allows."""
     raise_descriptor_limit()
     if sys.platform == "win32":
