@@ -62,7 +62,7 @@ test: setup ## runs all tests, against real servers
 	@$(PYTEST) $(ARGS)
 
 interop: setup $(LARGE_CLIENTS) $(BUILT_CLIENTS) ## runs other people's clients against this one, the large ones too
-	@$(PYTEST) tests/interop tests/interop/large_clients.py $(if $(filter %/tardis-rs/.done,$(BUILT_CLIENTS)),tests/interop/rust_client.py) $(if $(filter %/nats/.done,$(BUILT_CLIENTS)),tests/interop/nats_console.py) $(ARGS)
+	@$(PYTEST) tests/interop/test_*.py tests/interop/large_clients.py $(if $(filter %/tardis-rs/.done,$(BUILT_CLIENTS)),tests/interop/rust_client.py) $(if $(filter %/nats/.done,$(BUILT_CLIENTS)),tests/interop/nats_console.py) $(ARGS)
 
 coverage: setup ## runs them as Python alone, and tells which lines none ran, in half as much time again
 	@TARDIS_MACHINE_COMPILED=0 $(PYTEST) --cov --no-cov-on-fail $(ARGS)

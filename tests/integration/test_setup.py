@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -192,3 +194,15 @@ def test_no_pin_names_a_registry() -> None:
     assert "://" not in (ROOT / "requirements.lock").read_text()
     assert "://" not in (ROOT / "tools" / "jars.lock").read_text()
     assert '"resolved"' not in (ROOT / "tools" / "npm" / "package-lock.json").read_text()
+
+
+def test_interop_runs_the_large_clients_too() -> None:
+    """They are in files of other names than tests have, in the folder of those that are found by themselves."""
+    shown = subprocess.run(["make", "--dry-run", "interop"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = " ".join(re.findall(r"tests/interop\S*", shown.splitlines()[-1]))
+    collect = f"{sys.executable} -m pytest --collect-only -q -p no:cacheprovider {paths}"
+    found = subprocess.run(["bash", "-c", collect], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert {line.partition("::")[0] for line in found.splitlines() if "::" in line} >= {
+        "tests/interop/test_clients.py",
+        "tests/interop/large_clients.py",
+    }

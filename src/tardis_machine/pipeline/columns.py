@@ -362,6 +362,8 @@ def _batch_of(kind: str, messages: Sequence[Any], schema: pa.Schema, *, exact: b
                 arrays.append(pa.repeat(pa.scalar(kind, pa.string()), count))
             else:
                 arrays.append(pa.nulls(count, field.type) if column is None else column.read(messages, exact))
-        except (ValueError, OverflowError) as error:
+        except OverflowError:
+            raise ValueError(f"{field.name} of a {kind} does not fit its column: it is no int64") from None
+        except ValueError as error:
             raise ValueError(f"{field.name} of a {kind} does not fit its column: {error}") from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
