@@ -27,7 +27,7 @@ from tardis_machine.messages import parse_timestamp_us
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.sample.market import SampleMarket
 from tardis_machine.sample.recording import Recording
-from tardis_machine.spark.history import HistoryDataSource
+from tardis_machine.spark.history import HistoryDataSource, plan_parts, read_part
 from tests.browser.browser import chromium, visit
 from tests.integration.machine import Client, options, running_machine
 from tests.integration.scripted_exchange import scripted_exchange
@@ -506,10 +506,8 @@ async def test_the_snippet_of_spark_reads_what_the_page_showed(machine: Client, 
 
     def types() -> list[str]:
         """As Spark has the format read, without Spark."""
-        source = HistoryDataSource(given)
-        reader = source.reader(source.schema())
-        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-        return [kind for batch in batches for kind in batch.column("type").to_pylist()]
+        parts = plan_parts(HistoryDataSource(given).plan)
+        return [kind for part in parts for batch in read_part(part, ["type"]) for kind in batch.column("type").to_pylist()]
 
     expected = await machine.lines(options(to="2020-02-01T00:01:00Z", dataTypes=["trade"], withDisconnectMessages=True))
     assert Counter(await asyncio.to_thread(types)) == Counter(message["type"] for message in expected)
