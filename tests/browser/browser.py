@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright, expect
 
 TIMEOUT_MS = 20_000.0
+expect.set_options(timeout=TIMEOUT_MS)
 
 
 @asynccontextmanager

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from playwright.async_api import Browser, Page, expect
 
 from tardis_machine.lakehouse.metrics import served_metrics
@@ -23,18 +27,21 @@ from tardis_machine.messages import parse_timestamp_us
 from tardis_machine.sample.history_api import SampleHistoryApi
 from tardis_machine.sample.market import SampleMarket
 from tardis_machine.sample.recording import Recording
+from tardis_machine.spark.history import HistoryDataSource, plan_parts, read_part
 from tests.browser.browser import chromium, visit
 from tests.integration.machine import Client, options, running_machine
 from tests.integration.scripted_exchange import scripted_exchange
 from tests.integration.served import served
 from tests.integration.test_publishing import published
 from tests.integration.test_stream_server import asked, live_machine, trade
+from tests.servers.http_site import http_site
 from tests.servers.process import free_port
 from tests.servers.redis import RedisServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
 TOKEN = "the-token-of-this-test"
+HOSTILE = "<img src=x onerror=alert(1)>"
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
@@ -112,9 +119,7 @@ async def test_now_shows_a_live_feed_its_losses_and_its_return(browser: Browser,
         await expect(page.locator("#buses tbody tr td").nth(1)).to_have_text("connected")
 
 
-def web_refusal() -> Any:
-    from aiohttp import web
-
+def web_refusal() -> web.Response:
     return web.Response(status=503)
 
 
@@ -148,6 +153,8 @@ async def test_a_market_plays_pauses_steps_seeks_and_ends(browser: Browser, mach
         await open_market(page, 20)
         await expect(page.locator("#ladder tbody tr")).to_have_count(30)
         await expect(page.locator("#tape tbody tr").first).to_be_visible()
+        # At this speed, what a busy machine is late by is little of the market's time.
+        await page.select_option("[data-control=speed]", "1")
         await page.click("[data-control=pause]")
         await expect(page.locator("[data-control=pause]")).to_have_text("Play")
         [replay] = (await (await machine.http.get(machine.url("/replays"))).json())["replays"]
@@ -171,15 +178,63 @@ async def test_a_market_plays_pauses_steps_seeks_and_ends(browser: Browser, mach
         await page.locator("#market-title").click()
         await page.keyboard.press("Space")
         await reach(page, lambda shown: shown > "2020-02-01 00:12")
-        await expect(page.locator("#timeline-gaps i").first).to_be_attached()
+        await expect(page.locator("#timeline-gaps .gap").first).to_be_attached()
         await picture(page, "page_market")
-        await expect(page.locator("[data-control=pause]")).to_have_text("Ended")
+        await expect(page.locator("[data-control=pause]")).to_have_text("Play again")
         await page.click("[data-control=stop]")
         await expect(page.locator("#player")).to_be_hidden()
 
 
 async def seek_of(page: Page) -> Any:
     return await page.query_selector("[data-control=seek]")
+
+
+async def click_timeline(page: Page, share: float) -> None:
+    box = await page.locator("[data-control=seek]").bounding_box()
+    assert box is not None
+    await page.mouse.click(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+
+
+async def test_the_timeline_goes_on_after_a_click_and_an_end_is_not_the_last(browser: Browser, machine: Client) -> None:
+    async with visit(browser, machine.machine.port) as page:
+        await open_market(page, 20)
+        await expect(page.locator("#tape tbody tr").first).to_be_visible()
+        # Slow enough that a busy machine sees where it is.
+        await page.select_option("[data-control=speed]", "10")
+        await click_timeline(page, 0.5)
+        await reach(page, lambda shown: "2020-02-01 00:09" < shown < "2020-02-01 00:12")
+        await page.select_option("[data-control=speed]", "600")
+        # The slider has the focus from the click, and moves all the same.
+        async with asyncio.timeout(30):
+            while int(await page.input_value("[data-control=seek]")) < 600:
+                await page.wait_for_timeout(50)
+        await expect(page.locator("[data-control=pause]")).to_have_text("Play again")
+        await expect(page.locator("[data-control=step]")).to_be_disabled()
+        await expect(page.locator("#timeline-gaps .played").nth(1)).to_be_attached()
+        widths = await page.locator("#timeline-gaps .gap").evaluate_all("gaps => gaps.map(gap => parseFloat(gap.style.width))")
+        # One that a seek led away from has no end.
+        assert sum(width > 0 for width in widths) > 3
+        await page.select_option("[data-control=speed]", "10")
+        await click_timeline(page, 0.25)
+        await reach(page, lambda shown: "2020-02-01 00:04" < shown < "2020-02-01 00:07")
+        await expect(page.locator("#ladder tbody tr")).to_have_count(30)
+        await expect(page.locator("[data-control=pause]")).to_have_text("Pause")
+        await page.select_option("[data-control=speed]", "max")
+        await expect(page.locator("[data-control=pause]")).to_have_text("Play again")
+        await page.select_option("[data-control=speed]", "10")
+        await page.click("[data-control=pause]")
+        await reach(page, lambda shown: shown < "2020-02-01 00:02")
+        await expect(page.locator("#tape tbody tr").first).to_be_visible()
+
+
+async def test_a_market_without_data_says_so(browser: Browser, machine: Client) -> None:
+    async with visit(browser, machine.machine.port) as page:
+        await page.click("nav >> text=Market")
+        await expect(page.locator("#market-empty")).to_be_visible()
+        await page.fill("#market-form [name=symbol]", "NOSUCH")
+        await open_market(page, 1)
+        await expect(page.locator("#market-empty")).to_be_hidden()
+        await expect(page.locator("#market-note")).to_have_text("There is nothing of NOSUCH on bitmex in this time.")
 
 
 async def test_now_shows_how_far_the_lake_is(browser: Browser, tmp_path: Path) -> None:
@@ -258,7 +313,110 @@ async def test_a_live_market_is_drawn_as_it_comes(browser: Browser, tmp_path: Pa
         await connection.send(trade(7), trade(8))
         await expect(page.locator("#tape tbody tr")).to_have_count(2)
         await expect(page.locator("#tape tbody tr td").nth(1)).to_have_text("108")
-        await expect(page.locator("[data-control=pause]")).to_be_disabled()
+        await expect(page.locator("#market-note")).to_be_hidden()
+        # What is live has no speed and no other time.
+        await expect(page.locator("[data-control=pause]")).to_be_hidden()
+        await expect(page.locator("[data-control=seek]")).to_be_hidden()
+
+
+def level(number: int, side: str, price: float, size: int) -> dict[str, Any]:
+    return {"symbol": "XBTUSD", "id": number, "side": side, "size": size, "price": price}
+
+
+async def test_a_book_of_few_levels_and_a_liquidation_are_shown(browser: Browser, tmp_path: Path) -> None:
+    async with (
+        scripted_exchange() as exchange,
+        live_machine(exchange, tmp_path) as client,
+        visit(browser, client.machine.port) as page,
+    ):
+        await page.click("nav >> text=Market")
+        await page.select_option("#market-form [name=when]", "live")
+        await page.click("#market-form button")
+        connection = await exchange.client()
+        book = [level(1, "Sell", 108.5, 7), level(2, "Sell", 109, 9), level(3, "Buy", 108, 5)]
+        await connection.send({"table": "orderBookL2", "action": "partial", "keys": ["id"], "data": book})
+        prices = page.locator("#ladder tbody td:nth-child(2)")
+        async with asyncio.timeout(30):
+            # A snapshot is due when something comes after its second.
+            while not await prices.count():
+                update = {"symbol": "XBTUSD", "id": 3, "side": "Buy", "size": time.time_ns() % 1000 + 1}
+                await connection.send({"table": "orderBookL2", "action": "update", "data": [update]})
+                await page.wait_for_timeout(200)
+        await expect(prices).to_have_text(["109.0", "108.5", "108.0"])
+        await expect(page.locator("#spread")).to_contain_text("spread 0.5 ")
+        liquidation = {"orderID": "1", "symbol": "XBTUSD", "side": "Sell", "price": 108.5, "leavesQty": 500}
+        await connection.send({"table": "liquidation", "action": "insert", "data": [liquidation]})
+        await expect(page.locator("#tape .liquidation td")).to_have_text([re.compile(":"), "108.5", "liq. 500"])
+
+
+async def test_what_comes_from_outside_stays_text(browser: Browser, tmp_path: Path) -> None:
+    async with (
+        scripted_exchange() as exchange,
+        live_machine(exchange, tmp_path) as client,
+        client.http.ws_connect(client.ws_url("/ws-stream-normalized"), params=asked(symbols=[HOSTILE])),
+        visit(browser, client.machine.port) as page,
+    ):
+        await exchange.client()
+        await expect(page.locator("#feeds tbody td").nth(1)).to_have_text(HOSTILE)
+        await page.click("nav >> text=Market")
+        await page.select_option("#market-form [name=when]", "live")
+        await page.fill("#market-form [name=symbol]", HOSTILE)
+        await page.click("#market-form button")
+        connection = await exchange.client()
+        await connection.send(trade(1, HOSTILE), {"status": 400, "error": HOSTILE})
+        await expect(page.locator("#tape tbody tr")).to_have_count(1)
+        await expect(page.locator("#market-problem")).to_have_text(f"400 {HOSTILE}")
+        await page.click("nav >> text=Request")
+        await page.fill("#request-form [name=symbols]", f"{HOSTILE}, '$(id)'")
+        curl = await page.text_content('[data-title="curl"] pre') or ""
+        assert (HOSTILE in curl, "'\\''$(id)'\\''" in curl) == (True, True)
+        assert await page.locator("img").count() == 0
+        # All that the state of a machine names, at once.
+        shown = await page.evaluate(
+            """async state => {
+                const { showNow } = await import("/ui/now.js");
+                showNow(state, true);
+                return [document.querySelectorAll("img").length, document.querySelector("#now").textContent];
+            }""",
+            hostile_state(),
+        )
+        assert shown[0] == 0
+        assert shown[1].count(HOSTILE) == 12
+
+
+def hostile_state() -> dict[str, Any]:
+    """A state whose names are all HTML."""
+    feed = {"exchange": HOSTILE, "symbols": [HOSTILE], "dataTypes": [HOSTILE], "isPublished": True, "lastMessageMs": None}
+    bus = {"bus": HOSTILE, "state": HOSTILE, "last_error": HOSTILE, "confirm_ms": None}
+    replay = {
+        "id": HOSTILE,
+        "request": [{"exchange": HOSTILE, "filters": [{"channel": HOSTILE, "symbols": [HOSTILE]}]}],
+        "requestCount": 1,
+        "state": HOSTILE,
+        **dict.fromkeys(("position", "from", "to"), "2020-02-01T00:00:00.000000Z"),
+    }
+    return {
+        "timestampMs": 0,
+        "feeds": [feed | {"isHearing": True, "outagesMs": []}],
+        "buses": [bus | {"queue_bytes": 0, "spool_bytes": 0}],
+        "replays": [replay],
+        "lakeJobs": [{"job": HOSTILE, "problem": HOSTILE}],
+    }
+
+
+async def test_no_page_of_others_frames_it(browser: Browser, machine: Client) -> None:
+    async def framing(_: web.Request) -> web.Response:
+        return web.Response(text=f'<iframe src="{machine.url("/")}"></iframe>', content_type="text/html")
+
+    profile = await browser.new_context()
+    try:
+        async with http_site(framing) as port:
+            page = await profile.new_page()
+            async with page.expect_console_message(lambda message: "frame-ancestors" in message.text):
+                await page.goto(f"http://127.0.0.1:{port}/")
+            assert await page.frames[1].query_selector("main") is None
+    finally:
+        await profile.close()
 
 
 async def enter(page: Page, token: str) -> None:
@@ -299,11 +457,10 @@ async def test_a_request_is_tried_and_taken_elsewhere(browser: Browser, machine:
         curled = await asyncio.to_thread(subprocess.run, ["bash", "-c", texts["curl"]], capture_output=True, timeout=60)
         assert curled.stdout.splitlines()[:20] == [line.encode() for line in shown]
         assert 'data-types = ["trade"]' in texts["TOML"]
-        assert "--data-types 'trade'" in texts["Spark"]
         compile(texts["Python"], "snippet", "exec")
         for name, value, problem in (
             ("to", "2020-13-01", "to: expected an ISO 8601 date"),
-            ("exchange", "<img src=x onerror=alert(1)>", "exchange: expected"),
+            ("exchange", HOSTILE, "exchange: expected"),
         ):
             before = await page.input_value(f"#request-form [name={name}]")
             await page.fill(f"#request-form [name={name}]", value)
@@ -316,6 +473,48 @@ async def test_a_request_is_tried_and_taken_elsewhere(browser: Browser, machine:
         await page.fill("#request-form [name=computed]", "trade_bar_1x")
         await page.click("#request-form button[type=submit]")
         await expect(page.locator('[data-field="dataTypes"]')).to_contain_text("trade_bar_1x")
+
+
+async def test_what_is_shown_can_be_copied_also_where_the_page_has_no_clipboard(browser: Browser, machine: Client) -> None:
+    async with visit(browser, machine.machine.port, permissions=["clipboard-read", "clipboard-write"]) as page:
+        await page.click("nav >> text=Request")
+        for title in ("curl", "TOML"):
+            await page.click(f'[data-title="{title}"] button')
+            await expect(page.locator(f'[data-title="{title}"] button')).to_have_text("Copied")
+            await page.evaluate("window.kept ??= navigator.clipboard")
+            assert await page.evaluate("kept.readText()") == await page.text_content(f'[data-title="{title}"] pre')
+            # As it is for a page that came from another machine without TLS.
+            await page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+
+
+async def test_symbols_can_be_chosen_one_after_the_other(browser: Browser, machine: Client) -> None:
+    async with visit(browser, machine.machine.port) as page:
+        await page.click("nav >> text=Request")
+        field, names = page.locator("#request-form [name=symbols]"), page.locator("#symbols-names option")
+        await field.focus()
+        await expect(names.locator("xpath=self::*[@value='XBTUSD']")).to_have_count(1)
+        await field.press("End")
+        await field.press_sequentially(",")
+        await expect(names.locator("xpath=self::*[@value='XBTUSD,ETHUSD']")).to_have_count(1)
+
+
+async def test_the_snippet_of_spark_reads_what_the_page_showed(machine: Client, browser: Browser, tmp_path: Path) -> None:
+    async with visit(browser, machine.machine.port) as page:
+        await page.click("nav >> text=Request")
+        await page.fill("#request-form [name=to]", "2020-02-01T00:01")
+        await page.check("#request-form [name=withDisconnectMessages]")
+        spark = await page.text_content('[data-title="Spark"] pre') or ""
+    compile(spark, "snippet", "exec")
+    given = {"apiUrl": machine.machine._settings.api_url, "cacheDir": str(tmp_path)}
+    given |= ast.literal_eval(spark[spark.index("{") : spark.index("}") + 1])
+
+    def types() -> list[str]:
+        """As Spark has the format read, without Spark."""
+        parts = plan_parts(HistoryDataSource(given).plan)
+        return [kind for part in parts for batch in read_part(part, ["type"]) for kind in batch.column("type").to_pylist()]
+
+    expected = await machine.lines(options(to="2020-02-01T00:01:00Z", dataTypes=["trade"], withDisconnectMessages=True))
+    assert Counter(await asyncio.to_thread(types)) == Counter(message["type"] for message in expected)
 
 
 async def test_the_snippets_of_python_and_toml_do_what_the_page_did(machine: Client, browser: Browser, tmp_path: Path) -> None:
@@ -382,7 +581,9 @@ async def test_a_server_that_is_gone_is_told_and_found_again(browser: Browser, t
         with served(tmp_path, tmp_path / "first.log", "--workers", "0", port=port):
             await page.goto(f"http://127.0.0.1:{port}/")
             await expect(page.locator("#connection")).to_contain_text("connected")
+            await expect(page.locator("#now")).not_to_have_class("stale")
         await expect(page.locator("#connection")).to_have_text("the server does not answer")
+        await expect(page.locator("#now")).to_have_class("stale")
         with served(tmp_path, tmp_path / "second.log", "--workers", "0", port=port):
             await expect(page.locator("#connection")).to_contain_text("connected", timeout=20_000)
     finally:

@@ -218,6 +218,31 @@ class TestSteering:
             await viewer.told("resume")
             assert (await viewer.rest())[1:] == since(everything, HALF_MINUTE)
 
+    async def test_paused_at_its_end_it_can_go_elsewhere_and_has_ended_when_it_goes_on(
+        self, client: Client, everything: list[dict[str, Any]]
+    ) -> None:
+        async with viewing(client, **asked(speed=1)) as viewer:
+            await viewer.told("pause")
+            await viewer.told("seek", to=f"{DAY}00:01:59.999999Z")
+            state = await viewer.until("paused")
+            assert (state["position"], state["paused"]) == (f"{DAY}00:01:59.999999Z", True)
+            await viewer.told("seek", to=LATER)
+            await viewer.until("paused")
+            viewer.messages.clear()
+            # One step for each instant that is left: after the last of them it is paused still.
+            left = since(everything, LATER)
+            await viewer.step(len({message["localTimestamp"] for message in left}))
+            assert viewer.messages == left
+            assert (await viewer.told("status"))["state"] == "paused"
+            await viewer.told("resume")
+            assert await viewer.rest() == left
+
+    async def test_a_step_beyond_its_end_ends_it(self, client: Client, everything: list[dict[str, Any]]) -> None:
+        first = everything[: -len(since(everything, HALF_MINUTE))]
+        async with viewing(client, **asked(to=HALF_MINUTE, speed=1)) as viewer:
+            await viewer.told("step", count=len(first) + 1)
+            assert await viewer.rest() == first
+
     async def test_snapshots_and_bars_go_on_from_there(self, client: Client) -> None:
         request = options(dataTypes=["book_snapshot_3_1s", "trade_bar_10s", "quote"], speed="max")
         alone = await client.lines(request)
@@ -352,6 +377,20 @@ class TestRawSessions:
             await alone.socket.send_json(SUBSCRIPTION)
             # Raw, it opens with what was recorded from then on, and nothing else.
             assert await alone.rest() == one.messages[counts[0] :]
+
+    async def test_at_a_speed_none_comes_early(self, client: Client) -> None:
+        asked_http = {"exchange": "bitmex", "from": f"{DAY}00:00", "to": f"{DAY}00:00:20"}
+        filters = [{"channel": channel, "symbols": ["XBTUSD"]} for channel in ("trade", "orderBookL2")]
+        body = (await client.get("/replay", asked_http | {"filters": filters}))[1]
+        recorded = [json.loads(line) for line in body.splitlines()]
+        start = datetime.fromisoformat(f"{DAY}00:00:00Z").timestamp()
+        async with viewing(client, "/ws-replay", speed="20", **asked_http) as viewer:
+            began = time.monotonic()
+            await viewer.socket.send_json(SUBSCRIPTION)
+            for line in recorded:
+                assert await viewer.frame() == line["message"]
+                assert time.monotonic() > began + (second_of(line) - start) / 20
+            assert await viewer.rest() == [line["message"] for line in recorded]
 
     async def test_its_connections_agree_on_a_speed(self, client: Client) -> None:
         async with (
@@ -492,6 +531,20 @@ class TestFaults:
         assert lost
         for place in lost:
             assert (once[place + 1]["type"], once[place + 1]["isSnapshot"]) == ("book_change", True)
+
+    async def test_a_gap_is_silent_on_every_way(self, client: Client, everything: list[dict[str, Any]]) -> None:
+        gap = {"seed": 2, "gap": {"perHour": 60, "minutes": 0.2}}
+        once = await client.lines(options(faults=gap))
+        assert 0 < len(once) < len(everything)
+        assert {message["type"] for message in once} == {"trade", "book_change"}
+        assert (await client.frames("/ws-replay-normalized", **asked(faults=gap)))[0] == once
+        raw = {"exchange": "bitmex", "from": f"{DAY}00:00:00Z", "to": f"{DAY}00:02:00Z", "faults": gap}
+        filters = [{"channel": channel, "symbols": ["XBTUSD"]} for channel in ("trade", "orderBookL2")]
+        body = (await client.get("/replay", raw | {"filters": filters}))[1]
+        assert len(body) < len((await client.get("/replay", raw | {"filters": filters, "faults": None}))[1])
+        async with viewing(client, "/ws-replay", **raw | {"faults": json.dumps(gap)}) as viewer:
+            await viewer.socket.send_json(SUBSCRIPTION)
+            assert await viewer.rest() == [json.loads(line)["message"] for line in body.splitlines()]
 
     async def test_raw_history_has_them_too(self, client: Client) -> None:
         raw = options(symbols=None, dataTypes=None, filters=[{"channel": "trade", "symbols": ["XBTUSD"]}])

@@ -198,13 +198,23 @@ class Player:
                 async with aclosing(released):
                     async for due in released:
                         yield due
+            await self._until_not_held()
             if self._events:
                 yield Events(list(self._events))
 
-    def _renewed_change(self) -> asyncio.Future[None]:
+    async def _until_not_held(self) -> None:
+        """Waits while it is paused at its end: its client may go elsewhere yet. Whoever steps past the end has seen it all."""
+        self._is_seeking = False
+        self._go_elsewhere()
+        while self._clock.is_paused and not self._steps:
+            await self._heard(self._end_of_pause_s(self._loop.time()))
+            self._go_elsewhere()
+
+    async def _heard(self, until_s: float) -> None:
+        """Waits for a client to say something, or until then."""
         if self._change.done():
             self._change = self._loop.create_future()
-        return self._change
+        await asyncio.wait((self._change,), timeout=None if until_s == inf else until_s - self._loop.time())
 
     def _go_elsewhere(self) -> None:
         if self._sought_us is not None:
@@ -266,7 +276,7 @@ class Player:
                 return
             if clock.is_paused:
                 due_s = self._end_of_pause_s(now_s)
-            await asyncio.wait((self._renewed_change(),), timeout=None if due_s == inf else due_s - now_s)
+            await self._heard(due_s)
 
     def _end_of_pause_s(self, now_s: float) -> float:
         if self._max_pause_s is None:

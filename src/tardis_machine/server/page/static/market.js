@@ -162,6 +162,8 @@ class Market {
         await this.#control(message);
         this.#forget();
       }
+      // What was still on its way has been played where it was.
+      this.timeline.leave();
       this.reachedUs = us;
     } catch (error) {
       this.#complain(error);
