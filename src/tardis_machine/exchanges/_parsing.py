@@ -342,9 +342,12 @@ _HOUR_US = 3_600_000_000
 
 def next_hour(timestamp: str | None) -> str | None:
     """The full hour after a time, which is when many exchanges pay funding; None for what is no date."""
-    if timestamp is None:
-        return None
-    return to_timestamp((parse_timestamp_us(timestamp) // _HOUR_US + 1) * _HOUR_US, milliseconds=True)
+    return None if timestamp is None else _hour_after(timestamp.partition(":")[0])
+
+
+@lru_cache(1000)
+def _hour_after(hour: str) -> str:
+    return to_timestamp(parse_timestamp_us(f"{hour}:00:00.000Z") + _HOUR_US, milliseconds=True)
 
 
 def text_of(value: Any) -> str:
