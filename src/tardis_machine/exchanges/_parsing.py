@@ -307,7 +307,7 @@ def timestamp_from_text(text: Any, micros: bool = False) -> str | None:
             return text
         if length in _MICROSECOND_LENGTHS:
             return text[:26] + "Z"
-    instant_us = parse_instant_us(text)
+    instant_us = _known_instant_us(text) if length < _DATE_LENGTH else parse_instant_us(text)
     if instant_us is None:
         return None
     if not micros:
@@ -316,6 +316,9 @@ def timestamp_from_text(text: Any, micros: bool = False) -> str | None:
     return to_timestamp(instant_us // 1000 * 1000 + (int(digits) if digits.isdecimal() else 0))
 
 
+# Times of funding come again with each message for hours.
+_known_instant_us = lru_cache(1000)(parse_instant_us)
+_DATE_LENGTH = 64
 # The fraction ends in …ssssssZ, …sssssssZ, …sssssssssZ or …ssssss+00:00.
 _MICROSECOND_LENGTHS = frozenset((27, 28, 30, 32))
 
