@@ -307,7 +307,7 @@ def timestamp_from_text(text: Any, micros: bool = False) -> str | None:
             return text
         if length in _MICROSECOND_LENGTHS:
             return text[:26] + "Z"
-    instant_us = parse_instant_us(text)
+    instant_us = _known_instant_us(text) if length < _DATE_LENGTH else parse_instant_us(text)
     if instant_us is None:
         return None
     if not micros:
@@ -316,6 +316,9 @@ def timestamp_from_text(text: Any, micros: bool = False) -> str | None:
     return to_timestamp(instant_us // 1000 * 1000 + (int(digits) if digits.isdecimal() else 0))
 
 
+# Times of funding come again with each message for hours.
+_known_instant_us = lru_cache(1000)(parse_instant_us)
+_DATE_LENGTH = 64
 # The fraction ends in …ssssssZ, …sssssssZ, …sssssssssZ or …ssssss+00:00.
 _MICROSECOND_LENGTHS = frozenset((27, 28, 30, 32))
 
@@ -342,9 +345,12 @@ _HOUR_US = 3_600_000_000
 
 def next_hour(timestamp: str | None) -> str | None:
     """The full hour after a time, which is when many exchanges pay funding; None for what is no date."""
-    if timestamp is None:
-        return None
-    return to_timestamp((parse_timestamp_us(timestamp) // _HOUR_US + 1) * _HOUR_US, milliseconds=True)
+    return None if timestamp is None else _hour_after(timestamp.partition(":")[0])
+
+
+@lru_cache(1000)
+def _hour_after(hour: str) -> str:
+    return to_timestamp(parse_timestamp_us(f"{hour}:00:00.000Z") + _HOUR_US, milliseconds=True)
 
 
 def text_of(value: Any) -> str:

@@ -135,7 +135,7 @@ _NO_PRICE = re.compile(rb'\[(?:"[0.]*"|"?-|[0.]+,)')
 
 def _is_priced_text(levels: Sequence[Sequence[Any]]) -> bool:
     """Whether it was left as text, and has no placeholder: nobody needs to look into it then."""
-    return type(levels) is Rows and _NO_PRICE.search(levels.text) is None
+    return isinstance(levels, Rows) and _NO_PRICE.search(levels.text) is None
 
 
 def _has_price(levels: Sequence[Sequence[Any]]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tardis_machine.exchanges._feeding import Call
-from tardis_machine.messages import UNSET, BookChange, Disconnect, Message, Trade, to_json
+from tardis_machine.messages import UNSET, BookChange, Disconnect, Message, OptionSummary, Trade, to_json
 from tests.compiled_or_not import import_as_python, import_compiled
 
 CLOCK = "2020-02-01T00:00:00.123456Z"
@@ -115,6 +115,11 @@ def change(**fields: Any) -> BookChange:
     return BookChange(**(whole | fields))
 
 
+def option(**fields: Any) -> OptionSummary:
+    named = {"symbol": "A-C", "exchange": "x", "underlying_index": "A", "timestamp": None, "local_timestamp": CLOCK}
+    return OptionSummary(**(dict.fromkeys(OptionSummary.__struct_fields__, UNSET) | named | fields))
+
+
 @BOTH
 @pytest.mark.parametrize(
     ("made", "problem"),
@@ -126,6 +131,8 @@ def change(**fields: Any) -> BookChange:
         (of_kind(side=["buy"]), "side is ['buy'], which it can't be"),
         (change(symbol={}), "symbol is {}, which it can't be"),
         (change(is_snapshot="yes"), "is_snapshot is 'yes', which it can't be"),
+        (option(symbol=7), "symbol is 7, which it can't be"),
+        (option(underlying_index=["A"]), "underlying_index is ['A'], which it can't be"),
     ],
 )
 def test_what_is_no_name_and_no_flag_is_told_and_not_emitted(module: ModuleType, made: Message, problem: str) -> None:
@@ -139,7 +146,13 @@ def test_what_is_no_name_and_no_flag_is_told_and_not_emitted(module: ModuleType,
 
 @BOTH
 def test_names_may_be_missing_and_ids_may_be_numbers(module: ModuleType) -> None:
-    made = [of_kind(symbol=None, id=UNSET, side=None), of_kind(symbol=UNSET, id=5), change(is_snapshot=None), of_kind(id=1e25)]
+    made = [
+        of_kind(symbol=None, id=UNSET, side=None),
+        of_kind(symbol=UNSET, id=5),
+        change(is_snapshot=None),
+        option(),
+        of_kind(id=1e25),
+    ]
     out: list[Message] = []
     assert module.feed_messages([(lambda message: True, lambda message, clock: made)], [CLOCK], [1], 0, out) == (1, None)
     assert out == made
