@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeVar, final
 
 import msgspec
 import orjson
@@ -42,6 +42,7 @@ class FrameKind(Enum):
     """Something is missing before it. The connection is given up. Only a gate says so."""
 
 
+@final
 class BookStep(msgspec.Struct, gc=False):
     """One message of one book, as the exchange counts them."""
 
