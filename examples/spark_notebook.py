@@ -23,7 +23,7 @@ if sys.argv[1:]:
 market = spark.read.format("tardis").options(**asked, dataTypes="trade,quote_1s", numbers="double").load()
 market.printSchema()
 
-# %% Trades by side: of XBTUSD alone, so nothing else is fetched
+# %% Trades of XBTUSD by side
 trades = market.where("type = 'trade' AND symbol = 'XBTUSD'")
 trades.groupBy("side").agg(F.count("*").alias("trades"), F.sum("amount").alias("amount")).orderBy("side").show()
 

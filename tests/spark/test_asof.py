@@ -120,24 +120,6 @@ def test_a_batch_has_what_the_definition_says(spark: SparkSession, case: int) ->
     assert len({value for value in found.values() if value is not None}) > 10
 
 
-def test_a_symbol_that_everybody_trades_is_the_work_of_many_tasks(spark: SparkSession) -> None:
-    left, right = rows_of(3)
-    busy = [[row for row in rows if row["symbol"] == "busy" and row["local_ts"]] for rows in (left, right)]
-    frames = frame(spark, busy[0], LEFT), frame(spark, busy[1], RIGHT)
-
-    def tasks(bucket: str) -> int:
-        joined = asof_join(*frames, bucket=bucket)
-        return joined.select(functions.spark_partition_id()).distinct().count()
-
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.conf.set("spark.sql.shuffle.partitions", "8")
-    try:
-        assert tasks("1d") == 1
-        assert tasks("2s") > 4
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", before)
-
-
 def expected_markouts(
     left: Sequence[Row], right: Sequence[Row], horizons: dict[str, timedelta], *, symbol: str, reference: str
 ) -> dict[tuple[int, str], tuple[Any, Any]]:

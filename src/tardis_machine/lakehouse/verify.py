@@ -258,6 +258,8 @@ def _missing_in_bronze(ends: DataFrame, events: DataFrame, found: DataFrame) -> 
     )
     suspects = _differing(promised, found).select(*SERIES).persist()
     if suspects.isEmpty():
+        # Kept, it would be the answer to the next question too, whatever the lake has by then.
+        suspects.unpersist()
         return []
     # Now with records that came twice counted once.
     rows = events.join(suspects, [*SERIES], "left_semi").dropDuplicates([*SERIES, "event_id"]).persist()
@@ -338,6 +340,7 @@ def _missing_in_silver(
         both = ours.join(summed(named, *by), [*by], "left")
         suspects = both.where(~F.coalesce(agrees, F.lit(False))).select(*by).persist()
         if suspects.isEmpty():
+            suspects.unpersist()
             return []
         candidates = candidates.join(suspects, [*by], "left_semi").persist()
         dates = [row["date"] for row in candidates.select("date").distinct().collect()]

@@ -20,27 +20,21 @@ except ImportError:
 
 __all__ = ["asof_join", "markouts", "register"]
 
-_PUSHES = "spark.sql.python.filterPushdown.enabled"
-
 
 def register(spark: SparkSession | None = None) -> None:
-    """Makes the formats known to a session, by default to the one that is active, and has it push filters down to them.
+    """Makes the formats known to a session, by default to the one that is active.
 
     The session that is active when this package is imported is registered then. Another one finds the formats by itself
-    where the package is installed (`pyspark_tardis`, `pyspark_tardis_events`), and then reads all that the options say before it filters.
+    where the package is installed (`pyspark_tardis`, `pyspark_tardis_events`).
     """
     from .events import EventsDataSource
-    from .history import HistoryDataSource, PushingHistoryDataSource
+    from .history import HistoryDataSource
 
     spark = spark or SparkSession.getActiveSession()
     if spark is None:
         raise RuntimeError("there is no active Spark session; start one, or name it: register(spark)")
     spark.dataSource.register(EventsDataSource)
-    if spark.conf.isModifiable(_PUSHES):
-        spark.conf.set(_PUSHES, "true")
-        spark.dataSource.register(PushingHistoryDataSource)
-    else:
-        spark.dataSource.register(HistoryDataSource)
+    spark.dataSource.register(HistoryDataSource)
 
 
 if SparkSession.getActiveSession() is not None:

@@ -9,7 +9,7 @@ Invariant: a partition brings the same rows whenever, and wherever, it is read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, EqualTo, Filter, In, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -49,7 +49,7 @@ class HistoryPlan:
     cache_dir: str | None
     """On each executor; None: the default of the machine."""
     kinds: tuple[str, ...]
-    """Of messages that rows are made of; narrowed by a query, fewer come."""
+    """Of messages that rows are made of."""
     exact: bool
 
     @classmethod
@@ -147,67 +147,23 @@ class HistoryDataSource(DataSource):
         return LiveStreamReader(self.live, check_columns(schema, self.live.columns))
 
 
-class PushingHistoryDataSource(HistoryDataSource):
-    """The same where the session pushes filters down, as `register` has it do. Elsewhere Spark refuses readers that take filters."""
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """See HistoryDataSource."""
-        return PushingHistoryReader(self.plan, check_columns(schema, self.plan.columns))
-
-
 class HistoryReader(DataSourceReader):
-    """Plans on the driver, reads on executors."""
+    """Plans on the driver, reads on executors.
+
+    It takes no filters: Spark keeps those of one scan of a table for its others, so of a frame that a query filters twice one part
+    would lack its rows.
+    """
 
     def __init__(self, plan: HistoryPlan, names: tuple[str, ...]) -> None:
-        self._plan: HistoryPlan | None = plan
-        self._names = names
+        self._plan, self._names = plan, names
 
     def partitions(self) -> Sequence[InputPartition]:
         """A symbol's day each."""
-        return plan_parts(self._plan) if self._plan is not None else []
+        return plan_parts(self._plan)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, in the order in which they were received."""
-        # Where none was planned, Spark makes one of its own.
-        return read_part(partition, self._names) if isinstance(partition, HistoryPart) else iter(())
-
-
-class PushingHistoryReader(HistoryReader):
-    """Reads no symbol, day or type that a query does not ask for."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Narrows what is planned. Spark still looks at each row."""
-        for found in filters:
-            if self._plan is not None:
-                self._plan = _narrowed(self._plan, found)
-        return filters
-
-
-def _narrowed(plan: HistoryPlan, found: Filter) -> HistoryPlan | None:
-    """What a query needs at most, of which this must hold; None: nothing."""
-    if isinstance(found, EqualTo):
-        wanted = {found.value}
-    elif isinstance(found, In):
-        wanted = set(found.value)
-    else:
-        return plan
-    request = plan.request
-    match found.attribute:
-        case ("exchange",):
-            return plan if request.exchange in wanted else None
-        case ("symbol",) if request.symbols is not None and not request.with_disconnect_messages:
-            # Users may spell a symbol in other letters than the exchange: what no symbol matches narrows nothing.
-            sought = {str(symbol).casefold() for symbol in wanted}
-            kept = [symbol for symbol in request.symbols if symbol.casefold() in sought]
-            if sought == {symbol.casefold() for symbol in kept}:
-                return replace(plan, request=msgspec.structs.replace(request, symbols=kept))
-        case ("type",):
-            types = [name for name in request.data_types if wanted & {*kinds_of([name])}]
-            asks_disconnects = request.with_disconnect_messages and "disconnect" in wanted
-            if types or asks_disconnects:
-                return replace(plan, request=msgspec.structs.replace(request, data_types=types or request.data_types))
-            return None
-    return plan
+        return read_part(partition, self._names)  # type: ignore[arg-type]
 
 
 def read_part(part: HistoryPart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
