@@ -100,7 +100,11 @@ class LetterCopies:
     async def _send_all(self) -> None:
         tries = 0
         while batch := self._take_batch():
-            failures = await self._send(batch)
+            try:
+                failures = await self._send(batch)
+            except asyncio.CancelledError:
+                self._return(batch)
+                raise
             if len(failures) < len(batch):
                 tries, self._has_complained = 0, False
                 DEAD_LETTER_COPIES.labels(self._bus.name, "sent").inc(len(batch) - len(failures))
@@ -113,9 +117,7 @@ class LetterCopies:
                 if tries > self._policy.max_retries:
                     self._give_up(len(passing), str(passing[0].error))
                     continue
-                for failure in reversed(passing):
-                    self._waiting.appendleft(batch[failure.index])
-                    self._waiting_bytes += batch[failure.index].size_bytes
+                self._return([batch[failure.index] for failure in passing])
                 await asyncio.sleep(self._policy.backoff_s(tries, self._random))
         self._task = None
 
@@ -128,6 +130,11 @@ class LetterCopies:
             batch.append(self._waiting.popleft())
             self._waiting_bytes -= batch[-1].size_bytes
         return batch
+
+    def _return(self, copies: Sequence[Record]) -> None:
+        """They are the next again."""
+        self._waiting.extendleft(reversed(copies))
+        self._waiting_bytes += sum(copy.size_bytes for copy in copies)
 
     async def _send(self, batch: list[Record]) -> Sequence[Failure]:
         try:
@@ -154,11 +161,12 @@ class LetterCopies:
 
     async def close(self) -> None:
         """Sends what waits, as far as that goes in a few seconds, and lets go of the connection."""
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=_CLOSE_S)
-            if not self._task.done():
-                self._task.cancel()
-                await asyncio.wait([self._task])
+        sending = self._task
+        if sending is not None:
+            await asyncio.wait([sending], timeout=_CLOSE_S)
+            if not sending.done():
+                sending.cancel()
+                await asyncio.wait([sending])
                 self._give_up(len(self._waiting), "the machine was shut down before they were sent")
         try:
             async with asyncio.timeout(_CLOSE_S):
