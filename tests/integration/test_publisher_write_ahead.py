@@ -99,7 +99,7 @@ async def test_a_shutdown_that_cannot_keep_events_fails_those_who_wait_for_the_d
     assert not waiting.done()
     (tmp_path / "spool" / "scripted").write_text("in the way")
     (receipt,) = await publisher.abort()
-    assert (receipt.dropped, receipt.is_complete) == (10, False)
+    assert (receipt.lost, receipt.is_complete) == (10, False)
     assert bus.closed == 1, "a disk that fails ends nothing else"
     with pytest.raises(UndeliveredError, match="to scripted are lost, as the spool can't take them"):
         await waiting

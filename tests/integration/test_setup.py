@@ -198,8 +198,10 @@ def test_no_pin_names_a_registry() -> None:
 
 def test_interop_runs_the_large_clients_too() -> None:
     """They are in files of other names than tests have, in the folder of those that are found by themselves."""
-    shown = subprocess.run(["make", "--dry-run", "interop"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    paths = " ".join(re.findall(r"tests/interop\S*", shown.splitlines()[-1]))
+    make = ["make", "--dry-run", "--no-print-directory", "interop"]
+    shown = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (ran,) = [line for line in shown.splitlines() if " -m pytest " in line]
+    paths = " ".join(re.findall(r"tests/interop\S*", ran))
     collect = f"{sys.executable} -m pytest --collect-only -q -p no:cacheprovider {paths}"
     found = subprocess.run(["bash", "-c", collect], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert {line.partition("::")[0] for line in found.splitlines() if "::" in line} >= {

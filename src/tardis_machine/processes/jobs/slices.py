@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakSet
 
 from ...errors import SliceError
 from ...history.reader import is_at_most, read_slice
@@ -21,12 +22,30 @@ __all__ = ["SLICE_WINDOW", "SliceQueue"]
 # Slices that may wait in a worker for each request.
 SLICE_WINDOW = 3
 
-# What may lie decompressed before its time comes: as a rule a few megabytes.
+# What may lie decompressed before its time comes, as a rule a few megabytes; and of how many requests at a time: most of a hundred
+# may have clients that read slowly.
 AHEAD_BYTES = 1024 * 1024
+MOST_AHEAD = 8
 
 _NEWLINE = ord("\n")
 # Decompressing needs no lock of the interpreter's, and goes on beside the mappers.
 _reader = ThreadPoolExecutor(1, "slices")
+
+
+class _ReadAhead:
+    """A slice that is being read before its time."""
+
+    def __init__(self, item: Slice) -> None:
+        self.item = item
+        self._lines = _reader.submit(read_slice, item)
+
+    def lines(self) -> bytes:
+        """Read here where that has not begun: others may be read first."""
+        return read_slice(self.item) if self._lines.cancel() else self._lines.result()
+
+
+# Those that somebody holds.
+_ahead: WeakSet[_ReadAhead] = WeakSet()
 
 
 class SliceQueue:
@@ -38,7 +57,7 @@ class SliceQueue:
         # Slices to read, each with the index of its period.
         self._slices: deque[tuple[int, Slice]] = deque()
         # The first of them, being read.
-        self._ahead: tuple[Slice, Future[bytes]] | None = None
+        self._ahead: _ReadAhead | None = None
         # The decompressed lines of the slice in use, how much of them is used, and the index of their period.
         self._data = b""
         self._position = 0
@@ -103,11 +122,11 @@ class SliceQueue:
     def _read(self, item: Slice) -> bytes:
         """The lines of a slice, mostly read by now; the next one is begun."""
         ahead, self._ahead = self._ahead, None
-        is_begun = ahead is not None and ahead[0] is item and not ahead[1].cancel()
-        data = ahead[1].result() if ahead is not None and is_begun else read_slice(item)
-        if self._slices and is_at_most(self._slices[0][1], AHEAD_BYTES):
-            following = self._slices[0][1]
-            self._ahead = following, _reader.submit(read_slice, following)
+        data = ahead.lines() if ahead is not None and ahead.item is item else read_slice(item)
+        ahead = None
+        if self._slices and len(_ahead) < MOST_AHEAD and is_at_most(self._slices[0][1], AHEAD_BYTES):
+            self._ahead = _ReadAhead(self._slices[0][1])
+            _ahead.add(self._ahead)
         return data
 
     def last_key(self, size_bytes: int) -> bytes:
