@@ -40,7 +40,8 @@ def test_reports_become_metrics_and_nothing_is_counted_twice() -> None:
         bronze = Counts(stream="bronze-kafka", newest_us=int((time.time() - 60) * 1e6), left={"records": 7}, lost=2)
         bronze.batches, bronze.committed = 3, time.monotonic() - 20
         bronze.rows.update({"bronze.events": 10, "bronze.quarantine": 1})
-        silver = Counts({"silver.trades": 4, "bronze.quarantine": 1}, stream="silver")
+        # Of a name that no job of this process had before.
+        silver = Counts({"silver.trades": 4, "bronze.quarantine": 1}, stream="silver-of-kafka")
         metrics.backfilled(6)
         for _ in range(2):
             metrics([bronze, silver])
@@ -52,7 +53,7 @@ def test_reports_become_metrics_and_nothing_is_counted_twice() -> None:
         assert seen()["lake_lag_seconds"] == pytest.approx(60, abs=5)
         assert seen()['lake_commit_age_seconds{stream="bronze-kafka"}'] == pytest.approx(20, abs=5)
         assert seen()['lake_left{stream="bronze-kafka",what="records"}'] == 7
-        assert 'lake_commit_age_seconds{stream="silver"}' not in seen()
+        assert 'lake_commit_age_seconds{stream="silver-of-kafka"}' not in seen()
         # Of a source without anything left, the newest record may be of last year.
         bronze.left = {"records": 0}
         metrics([bronze, silver])
